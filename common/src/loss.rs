@@ -1,0 +1,38 @@
+//! Why the kernel side lost something. Counted per CPU in the kernel, exported by the agent.
+
+/// A reason, and the index of its counter in the loss map.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Loss {
+    /// The ring had no room for a record.
+    RingFull = 0,
+    /// The table of calls in flight was full: a call's arguments were not kept.
+    CallsFull = 1,
+    /// The table of descriptors or connections was full: a connection is not seen.
+    ConnsFull = 2,
+    /// A buffer of the process could not be read (swapped out or unmapped).
+    Fault = 3,
+    /// A call moved more bytes than the cap: the rest is a gap. Counted in calls.
+    OverCap = 4,
+    /// A vectored call had more buffers than are looked at: the rest is a gap. Counted in calls.
+    OverBuffers = 5,
+}
+
+impl Loss {
+    /// Every reason, in the order of its index.
+    pub const ALL: [Self; 6] =
+        [Self::RingFull, Self::CallsFull, Self::ConnsFull, Self::Fault, Self::OverCap, Self::OverBuffers];
+
+    /// The reason's name, as exported.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::RingFull => "ring_full",
+            Self::CallsFull => "calls_full",
+            Self::ConnsFull => "conns_full",
+            Self::Fault => "fault",
+            Self::OverCap => "over_cap",
+            Self::OverBuffers => "over_buffers",
+        }
+    }
+}

@@ -168,7 +168,23 @@ impl Header {
     #[must_use]
     pub fn to_bytes(&self) -> [u8; HEADER_LEN] {
         let mut out = [0; HEADER_LEN];
-        let Self { time, conn, offset, spent, pid, tid, fd, total, at, len, aux, kind, call, flags, reserved } = *self;
+        let Self {
+            time,
+            conn,
+            offset,
+            spent,
+            pid,
+            tid,
+            fd,
+            total,
+            at,
+            len,
+            aux,
+            kind,
+            call,
+            flags,
+            reserved,
+        } = *self;
         out[0..8].copy_from_slice(&time.to_le_bytes());
         out[8..16].copy_from_slice(&conn.to_le_bytes());
         out[16..24].copy_from_slice(&offset.to_le_bytes());

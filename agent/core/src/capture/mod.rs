@@ -1,0 +1,4 @@
+//! What enters the pipeline: records from the kernel, facts from user space, and the file that keeps both.
+
+pub mod fact;
+pub mod record;

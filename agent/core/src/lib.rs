@@ -1,0 +1,20 @@
+//! The pure middle of enginetap: bytes and time in, spans and metrics out.
+//!
+//! ```text
+//! Record -> Frame -> Message -> Signal -> Span / Metric
+//! ```
+//!
+//! Nothing here reads a clock, a file or an environment variable; time is an argument.
+#![forbid(unsafe_code)]
+
+pub mod capture;
+pub mod dialect;
+pub mod ids;
+pub mod lifecycle;
+pub mod loss;
+pub mod model;
+pub mod pipeline;
+pub mod settings;
+pub mod stream;
+pub mod time;
+pub mod wire;

@@ -1,0 +1,58 @@
+//! What the pipeline may be told: the collection settings of the contract and the bounds on memory.
+
+use crate::time::Nanos;
+
+/// How deep vLLM traces go (`otel.instrumentation.vllm.tracing.level`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum VllmLevel {
+    /// `llm_request` only.
+    Request = 0,
+    /// The stages too: wait, kv_transfer, prefill, decode.
+    #[default]
+    Stages = 1,
+    /// An event an iteration too.
+    Iterations = 2,
+}
+
+/// Settings of the pipeline. All of them may change while it runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Depth of vLLM traces.
+    pub vllm_level: VllmLevel,
+    /// Whether vLLM metrics are kept.
+    pub vllm_metrics: bool,
+    /// Most events on one span (`OTEL_SPAN_EVENT_COUNT_LIMIT`).
+    pub event_limit: usize,
+    /// Whether prompts and outputs leave the decoder
+    /// (`otel.instrumentation.genai.capture-message-content`).
+    pub content: bool,
+    /// Most characters kept of one input or output.
+    pub content_limit: usize,
+    /// Seed of the trace and span ids made here: random when live, fixed in a replay.
+    pub id_seed: u64,
+    /// A request with nothing new for this long is given up.
+    pub expiry: Nanos,
+    /// Most bytes kept of one HTTP body or engine message.
+    pub body_limit: usize,
+    /// Most requests tracked at once.
+    pub request_limit: usize,
+    /// Most connections tracked at once.
+    pub conn_limit: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            vllm_level: VllmLevel::Stages,
+            vllm_metrics: true,
+            event_limit: 128,
+            content: true,
+            content_limit: 8192,
+            id_seed: 0,
+            expiry: Nanos::from_secs(3600),
+            body_limit: 4 * 1024 * 1024,
+            request_limit: 16_384,
+            conn_limit: 65_536,
+        }
+    }
+}

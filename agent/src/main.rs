@@ -1,0 +1,3 @@
+//! enginetap: an eBPF profiler for LLM inference servers.
+
+fn main() {}

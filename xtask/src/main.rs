@@ -1,0 +1,3 @@
+//! Set-up, build, tests, engines and benchmarks of enginetap.
+
+fn main() {}

@@ -1,23 +1,44 @@
 //! The one table of names: every span, attribute, event and metric, with type, unit, level and condition.
+//!
+//! It holds the documented telemetry row by row (`tests/spec/telemetry.toml`, to which a test holds it) and, apart
+//! from that, what the product adds of its own ([`own`]). Code takes names from here ([`attr`], [`span`],
+//! [`event`], [`dim`], [`metric`]); `docs/TELEMETRY.md` is [`markdown`].
 
-/// Counter or gauge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum MetricKind {
-    /// A cumulative monotonic sum.
-    Counter,
-    /// A value at the moment of reading.
-    Gauge,
+pub mod collection;
+mod def;
+mod markdown;
+pub mod metric;
+mod names;
+pub mod own;
+pub mod sglang;
+pub mod vllm;
+
+pub use def::{
+    Alias, AttributeDef, AttributeGroup, Dialect, DimensionDef, DimensionGroup, EventDef, Layer, LogDef,
+    MetricDef, MetricKind, SpanDef, StageDef, StageGroup, SwitchDef, Type,
+};
+pub use markdown::markdown;
+pub use names::{attr, dim, event, log, span};
+
+/// Every span of the contract; SGLang's stages are in [`sglang::STAGES`].
+pub fn spans() -> impl Iterator<Item = &'static SpanDef> {
+    vllm::SPANS.iter().chain(sglang::SPANS)
 }
 
-/// A metric's definition.
-#[derive(Debug, PartialEq, Eq)]
-pub struct MetricDef {
-    /// Its name.
-    pub name: &'static str,
-    /// Counter or gauge.
-    pub kind: MetricKind,
-    /// Its unit as the contract writes it (`Count`, `Seconds`, `Ratio`, `Times`).
-    pub unit: &'static str,
-    /// One sentence.
-    pub doc: &'static str,
+/// Every attribute group of the contract.
+pub fn attributes() -> impl Iterator<Item = &'static AttributeGroup> {
+    vllm::ATTRIBUTES.iter().chain(sglang::ATTRIBUTES).copied()
 }
+
+/// Every event of the contract.
+pub fn events() -> impl Iterator<Item = &'static EventDef> {
+    vllm::EVENTS.iter().chain(sglang::EVENTS)
+}
+
+/// Every group of dimensions of the contract.
+pub fn dimensions() -> impl Iterator<Item = &'static DimensionGroup> {
+    vllm::DIMENSIONS.iter().chain(sglang::DIMENSIONS)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,74 @@
+//! What the product adds of its own, beyond the contract.
+
+use super::Type::{Bool, Int, Str, Strs};
+use super::def::{attribute, dimension};
+use super::metric::metrics;
+use super::names::{attr, dim};
+use super::{AttributeGroup, DimensionGroup, MetricDef, MetricKind};
+
+/// Attribute groups.
+pub static ATTRIBUTES: &[&AttributeGroup] = &[&ANY_SPAN, &ENTRY, &LLM_REQUEST];
+
+/// Attributes on any span.
+pub static ANY_SPAN: AttributeGroup = AttributeGroup {
+    on: "any span",
+    note: None,
+    attributes: &[
+        attribute(
+            attr::PARTIAL,
+            Bool,
+            "a part of the request was not seen: the agent came or left in its middle",
+        )
+        .when("true"),
+        attribute(
+            attr::ESTIMATED,
+            Strs,
+            "keys of this span's attributes that are estimates, not the engine's figures",
+        )
+        .when("any"),
+        attribute(attr::LOSS, Strs, "reasons of the losses that touched this span (enginetap_losses)")
+            .when("any"),
+        attribute(attr::ERROR_TYPE, Str, "kind of the error, as the server or the engine names it")
+            .when("status ERROR"),
+    ],
+};
+
+/// Attributes on entry spans.
+pub static ENTRY: AttributeGroup = AttributeGroup {
+    on: "entry",
+    note: None,
+    attributes: &[
+        attribute(attr::HTTP_STATUS, Int, "HTTP status of the response").when("a response head was seen")
+    ],
+};
+
+/// Attributes on vLLM's engine span.
+pub static LLM_REQUEST: AttributeGroup = AttributeGroup {
+    on: "llm_request",
+    note: None,
+    attributes: &[attribute(
+        attr::FINISH_REASON,
+        Str,
+        "why the engine ended it: stop, length, abort, error or repetition",
+    )
+    .when("the engine ended it")],
+};
+
+metrics! {
+    LOSSES = "enginetap_losses", Counter, "Count", [], "what was lost or left out, by reason and by the side (kernel, agent) that lost it; bytes for gap_bytes, occurrences for the others";
+    RECORDS = "enginetap_records", Counter, "Count", [], "records read from the kernel";
+    SPANS = "enginetap_spans", Counter, "Count", [], "spans made";
+    KERNEL_SECONDS = "enginetap_kernel_seconds", Counter, "Seconds", [], "run time of the agent's kernel programs";
+    CPU_SECONDS = "enginetap_cpu_seconds", Counter, "Seconds", [], "CPU time of the agent itself, by mode (user, system)";
+    RESIDENT_BYTES = "enginetap_resident_bytes", Gauge, "Bytes", [], "resident memory of the agent";
+    SERVERS = "enginetap_servers", Gauge, "Count", [], "servers attached to";
+}
+
+/// Dimensions of the metrics.
+pub static DIMENSIONS: &[DimensionGroup] = &[
+    DimensionGroup {
+        on: "enginetap_losses",
+        dimensions: &[dimension(dim::REASON, "why"), dimension(dim::SIDE, "kernel or agent")],
+    },
+    DimensionGroup { on: "enginetap_cpu_seconds", dimensions: &[dimension(dim::MODE, "user or system")] },
+];

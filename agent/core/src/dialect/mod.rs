@@ -1,4 +1,6 @@
 //! Dialects: what messages mean. Values in, [`signal`]s out.
 
+pub mod openai;
 pub mod schema;
 pub mod signal;
+pub mod traceparent;

@@ -1,0 +1,26 @@
+//! The subcommands, one file each.
+
+pub mod attach;
+pub mod check;
+pub mod ps;
+pub mod record;
+pub mod replay;
+
+use anyhow::Result;
+
+use crate::cli::Command;
+use crate::exit::Exit;
+
+/// Runs a subcommand to its end.
+///
+/// # Errors
+/// Whatever stopped it; [`Exit::of`] gives the exit code of an error.
+pub fn run(command: Command) -> Result<Exit> {
+    match command {
+        Command::Attach(args) => attach::run(&args),
+        Command::Ps(args) => ps::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Record(args) => record::run(&args),
+        Command::Replay(args) => replay::run(&args),
+    }
+}

@@ -1,0 +1,1 @@
+//! Finds the inference servers of this machine, their processes and sockets.

@@ -1,0 +1,7 @@
+//! The edges of enginetap: everything that touches the world. The pure middle is `enginetap-core`.
+
+pub mod cli;
+pub mod cmd;
+pub mod diagnostics;
+pub mod discover;
+pub mod exit;

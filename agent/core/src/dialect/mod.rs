@@ -4,3 +4,4 @@ pub mod openai;
 pub mod schema;
 pub mod signal;
 pub mod traceparent;
+pub mod vllm;

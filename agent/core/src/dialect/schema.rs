@@ -1,6 +1,13 @@
 //! Field orders of the engines' positional messages.
+//!
+//! vLLM's messages are arrays whose layout changes with nearly every release. The orders come, best first, from
+//! the target's own sources ([`Schema::read`]), from the table of known versions ([`Schema::for_version`]), or
+//! from the shape of the message alone (the dialect's own rules, where there is no schema).
 
 use serde::{Deserialize, Serialize};
+
+/// The file of vLLM's package that holds the message classes, for [`Schema::read`].
+pub const SOURCE: &str = "v1/engine/__init__.py";
 
 /// Field orders of one vLLM version's message classes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -11,4 +18,40 @@ pub struct Schema {
     pub output: Vec<String>,
     /// Fields of `EngineCoreOutputs`, in order.
     pub outputs: Vec<String>,
+    /// Names and numbers of `FinishReason`; empty: those of the newest known version.
+    #[serde(default)]
+    pub finish_reasons: Vec<(String, u32)>,
+    /// Names and numbers of `EngineCoreEventType`; empty: those of the newest known version.
+    #[serde(default)]
+    pub event_types: Vec<(String, u32)>,
+    /// Names and first bytes of `EngineCoreRequestType`; empty: those of the newest known version.
+    #[serde(default)]
+    pub request_types: Vec<(String, u32)>,
+}
+
+/// Why field orders cannot be read from a source.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SchemaError {
+    /// A class that every version has is not there.
+    #[error("the source has no class {0} with fields: is it vllm/{SOURCE}?")]
+    NoClass(&'static str),
+}
+
+impl Schema {
+    /// Reads the field orders from the text of `vllm/v1/engine/__init__.py`.
+    ///
+    /// # Errors
+    /// [`SchemaError::NoClass`] when a message class is missing.
+    pub fn read(source: &str) -> Result<Self, SchemaError> {
+        let _ = source;
+        Err(SchemaError::NoClass("EngineCoreRequest"))
+    }
+
+    /// The field orders of a version (`0.32.0`, `0.9.2.post2+cpu`), or of the nearest lower one that is known;
+    /// `None` where the text is no version.
+    #[must_use]
+    pub fn for_version(version: &str) -> Option<Self> {
+        let _ = version;
+        None
+    }
 }

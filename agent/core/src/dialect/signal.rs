@@ -314,7 +314,9 @@ pub struct EngineStep {
 pub struct EngineOutput {
     /// The request's internal id.
     pub id: String,
-    /// New tokens: none for pooling, several with speculative decoding.
+    /// How many new tokens: none for pooling, several with speculative decoding.
+    pub token_count: u32,
+    /// The new tokens' ids; only where iteration events are collected.
     pub tokens: Vec<u32>,
     /// Logprob of each new token, where the request asked for them.
     pub logprobs: Vec<f64>,
@@ -343,6 +345,8 @@ pub enum Finish {
     Error,
     /// Repetition found (0.18 on).
     Repetition,
+    /// A reason that this build does not know, by its number.
+    Other(u32),
 }
 
 impl Finish {
@@ -355,6 +359,7 @@ impl Finish {
             Self::Abort => "abort",
             Self::Error => "error",
             Self::Repetition => "repetition",
+            Self::Other(_) => "unknown",
         }
     }
 }

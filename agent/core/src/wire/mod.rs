@@ -1,1 +1,4 @@
-//! (module)
+//! Wire formats: bytes to borrowed values.
+
+pub mod msgpack;
+pub mod zmtp;

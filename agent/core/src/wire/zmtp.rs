@@ -1,0 +1,423 @@
+//! ZMTP 3.x, the protocol of ZeroMQ sockets, with the NULL mechanism: one direction of one connection.
+//!
+//! ```text
+//! greeting = ff, padding[8], 7f, major, minor, mechanism[20], as-server, filler[31]
+//! frame    = flags, length (1 byte, or 8 big-endian where LONG), body
+//! message  = frames, all but the last with MORE
+//! ```
+//!
+//! Made for streams with holes and without a beginning: see [`Decoder`].
+//! Mirrors RFC 23/ZMTP and 37/ZMTP, and libzmq 4.3's variants of the signature.
+
+mod greeting;
+mod pending;
+mod search;
+
+use crate::loss::{Loss, Losses};
+use crate::time::MonoTime;
+use greeting::{Greeting, Verdict};
+use pending::Pending;
+
+pub use greeting::SocketType;
+
+/// Most frames kept of one message; vLLM sends one a tensor.
+pub const FRAME_LIMIT: usize = 4096;
+
+/// A longer frame is taken for a lost place: 64 GiB.
+const LENGTH_LIMIT: u64 = 1 << 36;
+
+/// A piece of one direction of a stream: pieces come in the stream's order and leave nothing out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece<'a> {
+    /// When the call that moved it returned.
+    pub time: MonoTime,
+    /// Whether a system call's bytes begin here.
+    pub starts_call: bool,
+    /// What it is.
+    pub part: Part<'a>,
+}
+
+/// What a [`Piece`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part<'a> {
+    /// Bytes of the stream.
+    Bytes(&'a [u8]),
+    /// So many bytes of the stream that were not seen.
+    Gap(u64),
+}
+
+/// A whole message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message<'m> {
+    /// The bodies of its frames.
+    pub frames: &'m [&'m [u8]],
+    /// When the call that moved its last byte returned.
+    pub at: MonoTime,
+    /// Whether bytes are missing: a frame is a prefix of what was sent, or later frames are not there.
+    pub cut: bool,
+}
+
+/// Where in the stream a decoder starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// At the connection's first byte.
+    Beginning,
+    /// Anywhere.
+    Midstream,
+}
+
+/// Bits of a frame's first byte.
+mod flags {
+    pub const MORE: u8 = 1;
+    pub const LONG: u8 = 2;
+    pub const COMMAND: u8 = 4;
+}
+
+/// The head of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FrameHead {
+    more: bool,
+    command: bool,
+    len: u64,
+}
+
+impl FrameHead {
+    const LONGEST: usize = 9;
+
+    /// Bytes of the head that begins with this byte.
+    fn len_of(first: u8) -> usize {
+        if first & flags::LONG == 0 { 2 } else { Self::LONGEST }
+    }
+
+    /// Reads a whole head; `None` when it cannot be one.
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let (first, len) = bytes.split_first()?;
+        let (more, command) = (first & flags::MORE != 0, first & flags::COMMAND != 0);
+        if *first > flags::MORE | flags::LONG | flags::COMMAND || more && command {
+            return None;
+        }
+        let len = match len.first_chunk::<8>() {
+            Some(len) if first & flags::LONG != 0 => u64::from_be_bytes(*len),
+            Some(_) | None => u64::from(*len.first()?),
+        };
+        (len <= LENGTH_LIMIT).then_some(Self { more, command, len })
+    }
+}
+
+/// A frame of which a part has come.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    head: FrameHead,
+    /// Bytes of its body that are still to come.
+    left: u64,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// Before or in the greeting.
+    Greeting(Greeting),
+    /// The place is lost, or was never known: waits for a call that begins like a message.
+    Searching,
+    /// Between and in frames.
+    Frames,
+    /// No ZMTP 3, or one whose mechanism hides the frames.
+    Foreign,
+}
+
+/// Takes one direction of a connection apart into messages.
+///
+/// Attached in mid-stream, it starts at the first system call whose bytes begin like a message. A gap inside a
+/// frame leaves the frame's prefix; one that swallows a frame's end makes it search again. A message that lies
+/// in one piece is lent, not copied.
+#[derive(Debug)]
+pub struct Decoder {
+    phase: Phase,
+    /// Most bytes kept of one message.
+    limit: usize,
+    /// The bytes of a frame head that has not come whole.
+    head: [u8; FrameHead::LONGEST],
+    head_len: usize,
+    open: Option<Open>,
+    pending: Pending,
+    /// Whether the place found by searching has held since.
+    confirmed: bool,
+    socket_type: Option<SocketType>,
+}
+
+impl Decoder {
+    /// A decoder that keeps at most `limit` bytes of one message.
+    #[must_use]
+    pub fn new(start: Start, limit: usize) -> Self {
+        let (phase, confirmed) = match start {
+            Start::Beginning => (Phase::Greeting(Greeting::default()), true),
+            Start::Midstream => (Phase::Searching, false),
+        };
+        Self {
+            phase,
+            limit,
+            head: [0; FrameHead::LONGEST],
+            head_len: 0,
+            open: None,
+            pending: Pending::default(),
+            confirmed,
+            socket_type: None,
+        }
+    }
+
+    /// The socket type that the sender of this direction named, where the greeting was seen.
+    #[must_use]
+    pub fn socket_type(&self) -> Option<SocketType> {
+        self.socket_type
+    }
+
+    /// Whether this is no ZMTP 3 stream with the NULL mechanism: nothing will ever come of it.
+    #[must_use]
+    pub fn is_foreign(&self) -> bool {
+        matches!(self.phase, Phase::Foreign)
+    }
+
+    /// Takes the next piece and gives each message that ends in it to `sink`.
+    pub fn push(&mut self, piece: &Piece<'_>, losses: &mut Losses, sink: &mut impl FnMut(&Message<'_>)) {
+        let Piece { time, starts_call, part } = *piece;
+        match part {
+            Part::Gap(len) => self.gap(len, time, losses, sink),
+            Part::Bytes(bytes) => {
+                let rest = self.place(bytes, starts_call, losses);
+                if matches!(self.phase, Phase::Frames) {
+                    self.frames(rest, time, losses, sink);
+                }
+            }
+        }
+    }
+
+    /// Brings the decoder to where frames begin, if these bytes do; what is left of them to be read as frames.
+    fn place<'a>(&mut self, bytes: &'a [u8], starts_call: bool, losses: &mut Losses) -> &'a [u8] {
+        match &mut self.phase {
+            Phase::Greeting(greeting) => match greeting.push(bytes) {
+                Verdict::More => &[],
+                Verdict::Done(rest) => {
+                    self.phase = Phase::Frames;
+                    rest
+                }
+                Verdict::Foreign => {
+                    self.phase = Phase::Foreign;
+                    &[]
+                }
+            },
+            Phase::Searching if starts_call => self.search(bytes, losses),
+            Phase::Searching | Phase::Foreign => &[],
+            Phase::Frames => {
+                self.doubt(bytes, starts_call, losses);
+                bytes
+            }
+        }
+    }
+
+    fn search<'a>(&mut self, bytes: &'a [u8], losses: &mut Losses) -> &'a [u8] {
+        if greeting::begins(bytes) {
+            self.phase = Phase::Greeting(Greeting::default());
+            return self.place(bytes, true, losses);
+        }
+        let found = search::look(bytes);
+        if found == search::Found::Nothing {
+            return &[];
+        }
+        self.phase = Phase::Frames;
+        self.confirmed = false;
+        bytes
+    }
+
+    /// A place found by searching may be wrong: when a call inside a supposed frame is itself made of whole
+    /// messages, that is the better reading.
+    fn doubt(&mut self, bytes: &[u8], starts_call: bool, losses: &mut Losses) {
+        if self.confirmed || !starts_call {
+            return;
+        }
+        let between = self.open.is_none() && self.head_len == 0;
+        match (between, search::look(bytes)) {
+            (true, search::Found::Whole | search::Found::Likely) => self.confirmed = true,
+            (false, search::Found::Whole) => {
+                losses.add(Loss::Resync, 1);
+                self.forget();
+            }
+            (true, search::Found::Nothing) | (false, search::Found::Likely | search::Found::Nothing) => {}
+        }
+    }
+
+    fn frames(
+        &mut self,
+        bytes: &[u8],
+        time: MonoTime,
+        losses: &mut Losses,
+        sink: &mut impl FnMut(&Message<'_>),
+    ) {
+        let mut rest = bytes;
+        // The frames, in these bytes, of a message that began in them.
+        let mut lent: Vec<&[u8]> = Vec::new();
+        let mut lent_len = 0_usize;
+        while !rest.is_empty() {
+            if self.open.is_some() {
+                rest = self.body(rest, time, losses, sink);
+                continue;
+            }
+            let head = match self.frame_head(&mut rest) {
+                Next::Head(head) => head,
+                Next::Short => break,
+                Next::Bad => {
+                    self.pending.keep(&lent, self.limit);
+                    return self.lose_place(time, losses, sink);
+                }
+            };
+            let body = usize::try_from(head.len).ok().and_then(|len| rest.split_at_checked(len));
+            let fits = |body: &[u8]| lent.len() < FRAME_LIMIT && lent_len + body.len() <= self.limit;
+            match body {
+                Some((body, after)) if self.pending.is_empty() && (head.command || fits(body)) => {
+                    rest = after;
+                    if head.command {
+                        self.command(body);
+                        continue;
+                    }
+                    lent.push(body);
+                    lent_len += body.len();
+                    if !head.more {
+                        sink(&Message { frames: &lent, at: time, cut: false });
+                        lent.clear();
+                        lent_len = 0;
+                    }
+                }
+                Some(_) | None => {
+                    self.pending.keep(&lent, self.limit);
+                    lent.clear();
+                    lent_len = 0;
+                    self.open_frame(head, time, losses, sink);
+                }
+            }
+        }
+        self.pending.keep(&lent, self.limit);
+    }
+
+    /// Reads the head of the next frame, which may have begun in an earlier piece.
+    fn frame_head(&mut self, rest: &mut &[u8]) -> Next {
+        loop {
+            let whole = match self.head_len {
+                0 => 1,
+                _ => FrameHead::len_of(self.head[0]),
+            };
+            if self.head_len > 0 && self.head_len == whole {
+                let head = FrameHead::parse(&self.head[..whole]);
+                self.head_len = 0;
+                return head.map_or(Next::Bad, Next::Head);
+            }
+            let missing = whole - self.head_len;
+            let (bytes, after) = rest.split_at(missing.min(rest.len()));
+            if bytes.is_empty() {
+                return Next::Short;
+            }
+            self.head[self.head_len..self.head_len + bytes.len()].copy_from_slice(bytes);
+            self.head_len += bytes.len();
+            *rest = after;
+        }
+    }
+
+    /// Begins a frame whose body does not lie whole in the piece.
+    fn open_frame(
+        &mut self,
+        head: FrameHead,
+        time: MonoTime,
+        losses: &mut Losses,
+        sink: &mut impl FnMut(&Message<'_>),
+    ) {
+        self.pending.begin();
+        self.open = Some(Open { head, left: head.len });
+        self.end_frame(time, losses, sink);
+    }
+
+    /// Takes what `bytes` hold of the open frame's body; what follows it.
+    fn body<'a>(
+        &mut self,
+        bytes: &'a [u8],
+        time: MonoTime,
+        losses: &mut Losses,
+        sink: &mut impl FnMut(&Message<'_>),
+    ) -> &'a [u8] {
+        let Some(open) = &mut self.open else { return bytes };
+        let len = usize::try_from(open.left).map_or(bytes.len(), |left| left.min(bytes.len()));
+        let (body, rest) = bytes.split_at(len);
+        open.left -= len64(len);
+        self.pending.append(body, self.limit);
+        self.end_frame(time, losses, sink);
+        rest
+    }
+
+    /// Ends the open frame if its body is whole, and the message if the frame was its last.
+    fn end_frame(&mut self, time: MonoTime, losses: &mut Losses, sink: &mut impl FnMut(&Message<'_>)) {
+        let Some(Open { head, .. }) = self.open.filter(|open| open.left == 0) else { return };
+        self.open = None;
+        if head.command {
+            if let Some(body) = self.pending.take_last() {
+                self.command(&body);
+            }
+        } else if !head.more {
+            self.pending.deliver(time, losses, sink);
+        }
+    }
+
+    fn gap(&mut self, len: u64, time: MonoTime, losses: &mut Losses, sink: &mut impl FnMut(&Message<'_>)) {
+        match self.phase {
+            Phase::Foreign | Phase::Searching => {}
+            Phase::Greeting(_) => self.lose_place(time, losses, sink),
+            Phase::Frames => match &mut self.open {
+                Some(open) if len <= open.left => {
+                    open.left -= len;
+                    if len > 0 {
+                        self.pending.hole();
+                    }
+                    self.end_frame(time, losses, sink);
+                }
+                Some(_) | None => {
+                    self.pending.hole();
+                    self.lose_place(time, losses, sink);
+                }
+            },
+        }
+    }
+
+    /// Gives what there is of the message and goes to look for another beginning.
+    fn lose_place(&mut self, time: MonoTime, losses: &mut Losses, sink: &mut impl FnMut(&Message<'_>)) {
+        losses.add(Loss::Resync, 1);
+        if self.open.is_none_or(|open| !open.head.command) && !self.pending.is_empty() {
+            self.pending.hole();
+            self.pending.deliver(time, losses, sink);
+        }
+        self.forget();
+        self.phase = Phase::Searching;
+    }
+
+    fn forget(&mut self) {
+        self.head_len = 0;
+        self.open = None;
+        self.pending.clear();
+    }
+
+    fn command(&mut self, body: &[u8]) {
+        if let Some(found) = greeting::ready(body) {
+            self.socket_type = Some(found);
+        }
+    }
+}
+
+/// What comes next where a frame may begin.
+enum Next {
+    Head(FrameHead),
+    /// Not all of the head has come.
+    Short,
+    /// Nothing that begins a frame.
+    Bad,
+}
+
+fn len64(len: usize) -> u64 {
+    u64::try_from(len).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

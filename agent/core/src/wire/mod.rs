@@ -1,4 +1,5 @@
-//! Wire formats: bytes to borrowed values.
+//! Wire formats: pieces of streams to borrowed frames and values.
 
+pub mod http1;
 pub mod msgpack;
-pub mod zmtp;
+pub mod sse;

@@ -14,37 +14,19 @@ mod pending;
 mod search;
 
 use crate::loss::{Loss, Losses};
+use crate::stream::{Content, Piece};
 use crate::time::MonoTime;
 use greeting::{Greeting, Verdict};
 use pending::Pending;
 
 pub use greeting::SocketType;
+pub use search::{Found, look};
 
 /// Most frames kept of one message; vLLM sends one a tensor.
 pub const FRAME_LIMIT: usize = 4096;
 
 /// A longer frame is taken for a lost place: 64 GiB.
 const LENGTH_LIMIT: u64 = 1 << 36;
-
-/// A piece of one direction of a stream: pieces come in the stream's order and leave nothing out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece<'a> {
-    /// When the call that moved it returned.
-    pub time: MonoTime,
-    /// Whether a system call's bytes begin here.
-    pub starts_call: bool,
-    /// What it is.
-    pub part: Part<'a>,
-}
-
-/// What a [`Piece`] is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part<'a> {
-    /// Bytes of the stream.
-    Bytes(&'a [u8]),
-    /// So many bytes of the stream that were not seen.
-    Gap(u64),
-}
 
 /// A whole message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,10 +160,12 @@ impl Decoder {
 
     /// Takes the next piece and gives each message that ends in it to `sink`.
     pub fn push(&mut self, piece: &Piece<'_>, losses: &mut Losses, sink: &mut impl FnMut(&Message<'_>)) {
-        let Piece { time, starts_call, part } = *piece;
-        match part {
-            Part::Gap(len) => self.gap(len, time, losses, sink),
-            Part::Bytes(bytes) => {
+        let Piece { content, at: time, starts_call } = *piece;
+        match content {
+            // Of an unknown length: longer than any frame.
+            Content::Gap { len } => self.gap(len.unwrap_or(u64::MAX), time, losses, sink),
+            Content::End => {}
+            Content::Bytes(bytes) => {
                 let rest = self.place(bytes, starts_call, losses);
                 if matches!(self.phase, Phase::Frames) {
                     self.frames(rest, time, losses, sink);
@@ -218,8 +202,8 @@ impl Decoder {
             self.phase = Phase::Greeting(Greeting::default());
             return self.place(bytes, true, losses);
         }
-        let found = search::look(bytes);
-        if found == search::Found::Nothing {
+        let found = look(bytes);
+        if found == Found::Nothing {
             return &[];
         }
         self.phase = Phase::Frames;
@@ -234,13 +218,13 @@ impl Decoder {
             return;
         }
         let between = self.open.is_none() && self.head_len == 0;
-        match (between, search::look(bytes)) {
-            (true, search::Found::Whole | search::Found::Likely) => self.confirmed = true,
-            (false, search::Found::Whole) => {
+        match (between, look(bytes)) {
+            (true, Found::Whole | Found::Likely) => self.confirmed = true,
+            (false, Found::Whole) => {
                 losses.add(Loss::Resync, 1);
                 self.forget();
             }
-            (true, search::Found::Nothing) | (false, search::Found::Likely | search::Found::Nothing) => {}
+            (true, Found::Nothing) | (false, Found::Likely | Found::Nothing) => {}
         }
     }
 

@@ -10,7 +10,7 @@ const TEXT: usize = 64;
 
 /// What the bytes of a system call look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub enum Found {
     /// Whole frames from the first byte to the last.
     Whole,
     /// Frames, the last of which goes on.
@@ -19,8 +19,10 @@ pub(super) enum Found {
     Nothing,
 }
 
-/// Reads `bytes` as if a message began at the first of them.
-pub(super) fn look(bytes: &[u8]) -> Found {
+/// Reads the bytes of a system call as if a message began at the first of them. The protocol of a connection is
+/// told by it too.
+#[must_use]
+pub fn look(bytes: &[u8]) -> Found {
     let mut rest = bytes;
     let mut begins_message = true;
     let mut heads = 0_u32;

@@ -14,10 +14,10 @@ fn hex(text: &str) -> Vec<u8> {
 type Seen = (Vec<Vec<u8>>, u64, bool);
 
 /// Pushes pieces, a call each, at times 1, 2, 3...
-fn run(decoder: &mut Decoder, pieces: &[Part<'_>]) -> (Vec<Seen>, Losses) {
+fn run(decoder: &mut Decoder, pieces: &[Content<'_>]) -> (Vec<Seen>, Losses) {
     let (mut seen, mut losses) = (Vec::new(), Losses::default());
     for (part, time) in pieces.iter().zip(1..) {
-        let piece = Piece { time: MonoTime(time), starts_call: true, part: *part };
+        let piece = Piece { content: *part, at: MonoTime(time), starts_call: true };
         decoder.push(&piece, &mut losses, &mut |message| {
             let frames = message.frames.iter().map(|frame| frame.to_vec()).collect();
             seen.push((frames, message.at.0, message.cut));
@@ -30,14 +30,14 @@ fn run(decoder: &mut Decoder, pieces: &[Part<'_>]) -> (Vec<Seen>, Losses) {
 fn the_greeting_and_ready_name_the_socket_type() {
     let mut decoder = Decoder::new(Start::Beginning, 1000);
     let bytes = hex(ROUTER_HELLO);
-    let (seen, _) = run(&mut decoder, &[Part::Bytes(&bytes)]);
+    let (seen, _) = run(&mut decoder, &[Content::Bytes(&bytes)]);
     assert_eq!((seen.len(), decoder.socket_type()), (0, Some(SocketType::Router)));
 }
 
 #[test]
 fn a_message_in_one_piece_is_given_whole() {
     let mut decoder = Decoder::new(Start::Midstream, 1000);
-    let (seen, losses) = run(&mut decoder, &[Part::Bytes(&hex("010101 000391a17a"))]);
+    let (seen, losses) = run(&mut decoder, &[Content::Bytes(&hex("010101 000391a17a"))]);
     assert_eq!(seen, [(vec![vec![1], hex("91a17a")], 1, false)]);
     assert_eq!(losses, Losses::default());
 }

@@ -4,6 +4,10 @@
 //! the target's own sources ([`Schema::read`]), from the table of known versions ([`Schema::for_version`]), or
 //! from the shape of the message alone (the dialect's own rules, where there is no schema).
 
+mod python;
+mod table;
+
+use python::Classes;
 use serde::{Deserialize, Serialize};
 
 /// The file of vLLM's package that holds the message classes, for [`Schema::read`].
@@ -43,15 +47,48 @@ impl Schema {
     /// # Errors
     /// [`SchemaError::NoClass`] when a message class is missing.
     pub fn read(source: &str) -> Result<Self, SchemaError> {
-        let _ = source;
-        Err(SchemaError::NoClass("EngineCoreRequest"))
+        let classes = Classes::read(source);
+        let fields = |class: &'static str| {
+            let fields: Vec<String> = classes.fields(class).into_iter().map(String::from).collect();
+            if fields.is_empty() { Err(SchemaError::NoClass(class)) } else { Ok(fields) }
+        };
+        let members = |class| {
+            classes.members(class).into_iter().map(|(name, number)| (name.to_owned(), number)).collect()
+        };
+        Ok(Self {
+            request: fields("EngineCoreRequest")?,
+            output: fields("EngineCoreOutput")?,
+            outputs: fields("EngineCoreOutputs")?,
+            finish_reasons: members("FinishReason"),
+            event_types: members("EngineCoreEventType"),
+            request_types: members("EngineCoreRequestType"),
+        })
     }
 
     /// The field orders of a version (`0.32.0`, `0.9.2.post2+cpu`), or of the nearest lower one that is known;
-    /// `None` where the text is no version.
+    /// `None` where the text is no version or one older than all that are known.
     #[must_use]
     pub fn for_version(version: &str) -> Option<Self> {
-        let _ = version;
-        None
+        let minor = minor(version)?;
+        let fields = |rows: &[table::Row]| {
+            let row = rows.iter().rev().find(|(since, _)| *since <= minor)?;
+            Some(row.1.split_whitespace().map(String::from).collect())
+        };
+        Some(Self {
+            request: fields(table::REQUEST)?,
+            output: fields(table::OUTPUT)?,
+            outputs: fields(table::OUTPUTS)?,
+            ..Self::default()
+        })
     }
 }
+
+/// The minor version, all later majors being newer than any known minor.
+fn minor(version: &str) -> Option<u32> {
+    let mut numbers = version.trim_start_matches('v').split('.').map(str::parse::<u32>);
+    let (major, minor) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+    Some(if major == 0 { minor } else { u32::MAX })
+}
+
+#[cfg(test)]
+mod tests;

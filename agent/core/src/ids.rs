@@ -76,3 +76,34 @@ impl std::fmt::Debug for SpanId {
         write!(f, "SpanId({self})")
     }
 }
+
+/// Makes trace and span ids: a SplitMix64 sequence, so that a replay with the same seed gives the same ids.
+#[derive(Clone, Debug)]
+pub struct Mint(u64);
+
+impl Mint {
+    /// A sequence from a seed: random when live, fixed in a replay.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        // Zero is no valid id; it comes up once in 2^64.
+        (z ^ (z >> 31)).max(1)
+    }
+
+    /// A new trace id.
+    pub fn trace(&mut self) -> TraceId {
+        TraceId((u128::from(self.next()) << 64) | u128::from(self.next()))
+    }
+
+    /// A new span id.
+    pub fn span(&mut self) -> SpanId {
+        SpanId(self.next())
+    }
+}

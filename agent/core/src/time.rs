@@ -52,6 +52,13 @@ impl MonoTime {
         Nanos(self.0.saturating_sub(earlier.0))
     }
 
+    /// The same moment as engines write it.
+    #[must_use]
+    pub fn engine(self) -> EngineTime {
+        #[allow(clippy::cast_precision_loss, reason = "2^53 ns of uptime are 104 days; beyond, a few ns")]
+        EngineTime(self.0 as f64 / NANOS)
+    }
+
     /// This moment plus a length of time.
     #[must_use]
     pub fn plus(self, length: Nanos) -> Self {

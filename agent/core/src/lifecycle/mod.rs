@@ -1,1 +1,188 @@
-//! (module)
+//! Lifecycle: signals in, finished traces and running totals out.
+//!
+//! An [`exchange::Exchange`] is one API request and its response; a [`request::Request`] is one request inside
+//! the engine. They are joined by the id in the response, and a trace is made when both have ended.
+
+pub mod engine;
+pub mod exchange;
+mod join;
+mod points;
+pub mod request;
+mod server;
+mod settle;
+mod spans;
+#[cfg(test)]
+mod tests;
+pub mod totals;
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::capture::fact;
+use crate::dialect::signal::{ApiSignal, EngineSignal};
+use crate::ids::{Mint, Pid, ServerId};
+use crate::loss::Losses;
+use crate::model::metric::Point;
+use crate::model::span::Trace;
+use crate::settings::Settings;
+use crate::time::{Clock, MonoTime};
+
+use server::Server;
+
+/// What handling a signal needs besides the server's state.
+struct Context<'a> {
+    settings: &'a Settings,
+    clock: Clock,
+    mint: &'a mut Mint,
+    losses: &'a mut Losses,
+    done: &'a mut Vec<Trace>,
+}
+
+/// Every server's requests, and what became of them.
+#[derive(Debug)]
+pub struct Lifecycle {
+    settings: Settings,
+    clock: Clock,
+    mint: Mint,
+    servers: BTreeMap<ServerId, Server>,
+    processes: HashMap<Pid, fact::Process>,
+    losses: Losses,
+    done: Vec<Trace>,
+}
+
+impl Lifecycle {
+    /// Nothing known yet.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            mint: Mint::new(settings.id_seed),
+            settings,
+            clock: Clock::default(),
+            servers: BTreeMap::new(),
+            processes: HashMap::new(),
+            losses: Losses::default(),
+            done: Vec::new(),
+        }
+    }
+
+    /// Changes the settings from here on.
+    pub fn set(&mut self, settings: Settings) {
+        self.settings = settings;
+    }
+
+    /// Takes a new reading of both clocks.
+    pub fn clock(&mut self, clock: Clock) {
+        self.clock = clock;
+    }
+
+    /// Learns of a server, or more of one.
+    pub fn server(&mut self, fact: fact::Server) {
+        match self.servers.get_mut(&fact.id) {
+            Some(server) => server.fact = fact,
+            None => {
+                self.servers.insert(fact.id, Server::new(fact, self.clock));
+            }
+        }
+    }
+
+    /// Learns of a process.
+    pub fn process(&mut self, process: fact::Process) {
+        self.processes.insert(process.pid, process);
+    }
+
+    /// The process, where it is known.
+    #[must_use]
+    pub fn process_of(&self, pid: Pid) -> Option<&fact::Process> {
+        self.processes.get(&pid)
+    }
+
+    /// The server's fact, where it is known.
+    #[must_use]
+    pub fn server_of(&self, id: ServerId) -> Option<&fact::Server> {
+        self.servers.get(&id).map(|server| &server.fact)
+    }
+
+    /// What the HTTP side of a process said.
+    pub fn api(&mut self, pid: Pid, signal: ApiSignal) {
+        self.with(pid, |server, context| server.api(pid, signal, context));
+    }
+
+    /// What the engine side of a process said.
+    pub fn engine(&mut self, pid: Pid, signal: EngineSignal) {
+        self.with(pid, |server, context| server.engine(pid, signal, context));
+    }
+
+    /// A process ended: what it had open ends with it.
+    pub fn gone(&mut self, pid: Pid, at: MonoTime) {
+        self.with(pid, |server, context| server.gone(pid, at, context));
+        self.processes.remove(&pid);
+    }
+
+    /// The agent left a server: what is open ends as it stands.
+    pub fn detached(&mut self, id: ServerId, at: MonoTime) {
+        let Some(server) = self.servers.get_mut(&id) else { return };
+        let context = &mut Context {
+            settings: &self.settings,
+            clock: self.clock,
+            mint: &mut self.mint,
+            losses: &mut self.losses,
+            done: &mut self.done,
+        };
+        server.detached(at, context);
+    }
+
+    /// Time passes: grace periods and expiry.
+    pub fn tick(&mut self, now: MonoTime) {
+        let ids: Vec<ServerId> = self.servers.keys().copied().collect();
+        for id in ids {
+            let Some(server) = self.servers.get_mut(&id) else { continue };
+            let context = &mut Context {
+                settings: &self.settings,
+                clock: self.clock,
+                mint: &mut self.mint,
+                losses: &mut self.losses,
+                done: &mut self.done,
+            };
+            server.tick(now, context);
+        }
+    }
+
+    /// The traces finished since the last call.
+    pub fn traces(&mut self) -> Vec<Trace> {
+        std::mem::take(&mut self.done)
+    }
+
+    /// Losses counted here.
+    #[must_use]
+    pub fn losses(&self) -> &Losses {
+        &self.losses
+    }
+
+    /// Requests and exchanges open.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        self.servers.values().map(Server::open).sum()
+    }
+
+    /// Every server's metrics at this moment.
+    #[must_use]
+    pub fn points(&self, now: MonoTime) -> Vec<Point> {
+        if !self.settings.vllm_metrics {
+            return Vec::new();
+        }
+        let at = self.clock.wall(now);
+        self.servers.values().flat_map(|server| points::of(server, at)).collect()
+    }
+
+    fn with(&mut self, pid: Pid, act: impl FnOnce(&mut Server, &mut Context<'_>)) {
+        let Some(process) = self.processes.get(&pid) else { return };
+        let Some(server) = self.servers.get_mut(&process.server) else { return };
+        let context = &mut Context {
+            settings: &self.settings,
+            clock: self.clock,
+            mint: &mut self.mint,
+            losses: &mut self.losses,
+            done: &mut self.done,
+        };
+        act(server, context);
+    }
+}

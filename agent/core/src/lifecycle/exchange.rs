@@ -1,0 +1,167 @@
+//! An exchange: one API request, its response, and the engine requests it made.
+
+use std::collections::BTreeMap;
+
+use crate::dialect::signal::{ApiDelta, ApiError, ApiRequest, ChoiceDelta, ToolCall, Usage};
+use crate::ids::{ExchangeId, Pid};
+use crate::time::MonoTime;
+
+/// Most candidates kept of one response.
+const MAX_CHOICES: usize = 1024;
+/// Most tool calls kept of one candidate.
+const MAX_TOOL_CALLS: usize = 128;
+
+/// What was said of one candidate, summed over the response.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// Text, up to the content limit; empty where content is not collected.
+    pub text: String,
+    /// Characters in `text`.
+    chars: usize,
+    /// Why it ended.
+    pub finish_reason: Option<String>,
+    /// Tool calls.
+    pub tool_calls: Vec<ToolCall>,
+}
+
+/// An exchange.
+#[derive(Clone, Debug)]
+pub struct Exchange {
+    /// Its id.
+    pub id: ExchangeId,
+    /// The frontend process.
+    pub pid: Pid,
+    /// The request.
+    pub request: ApiRequest,
+    /// When the request's first byte was read.
+    pub first_byte: MonoTime,
+    /// When its last byte was read.
+    pub last_byte: MonoTime,
+    /// HTTP status.
+    pub status: Option<u16>,
+    /// Response id.
+    pub response_id: Option<String>,
+    /// Model named in the response.
+    pub response_model: Option<String>,
+    /// Candidates by index.
+    pub choices: BTreeMap<u32, Choice>,
+    /// Token counts the server sent.
+    pub usage: Option<Usage>,
+    /// An error the server told.
+    pub error: Option<ApiError>,
+    /// Whether a part of the response was lost.
+    pub cut: bool,
+    /// When it ended, and whether the response was complete.
+    pub ended: Option<(MonoTime, bool)>,
+    /// Engine requests joined to it.
+    pub requests: Vec<String>,
+    /// Last sign of life.
+    pub touched: MonoTime,
+}
+
+/// How much of a response's content is kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Keep {
+    /// Whether content is kept.
+    pub content: bool,
+    /// Most characters of one candidate.
+    pub limit: usize,
+}
+
+impl Exchange {
+    /// A request just read.
+    #[must_use]
+    pub fn new(id: ExchangeId, pid: Pid, first: MonoTime, last: MonoTime, request: ApiRequest) -> Self {
+        Self {
+            id,
+            pid,
+            request,
+            first_byte: first,
+            last_byte: last,
+            status: None,
+            response_id: None,
+            response_model: None,
+            choices: BTreeMap::new(),
+            usage: None,
+            error: None,
+            cut: false,
+            ended: None,
+            requests: Vec::new(),
+            touched: last,
+        }
+    }
+
+    /// Whether the server refused the request or broke down over it.
+    #[must_use]
+    pub fn failed(&self) -> bool {
+        self.error.is_some() || self.status.is_some_and(|status| status >= 400)
+    }
+
+    /// Takes a part of the response.
+    pub fn take(&mut self, delta: &ApiDelta, at: MonoTime, keep: Keep) {
+        let ApiDelta { id, model, choices, usage, error, done: _, cut } = delta;
+        self.touched = at;
+        keep_first(&mut self.response_id, id.as_ref());
+        keep_first(&mut self.response_model, model.as_ref());
+        for choice in choices {
+            self.take_choice(choice, keep);
+        }
+        self.usage = usage.or(self.usage);
+        if let Some(error) = error {
+            self.error = Some(error.clone());
+        }
+        self.cut |= cut;
+    }
+
+    fn take_choice(&mut self, delta: &ChoiceDelta, keep: Keep) {
+        let ChoiceDelta { index, text, finish_reason, tool_calls } = delta;
+        if self.choices.len() >= MAX_CHOICES && !self.choices.contains_key(index) {
+            return;
+        }
+        let choice = self.choices.entry(*index).or_default();
+        if let (true, Some(text)) = (keep.content, text) {
+            choice.push(text, keep.limit);
+        }
+        keep_first(&mut choice.finish_reason, finish_reason.as_ref());
+        for call in tool_calls {
+            choice.take_call(call, keep);
+        }
+    }
+}
+
+impl Choice {
+    fn push(&mut self, text: &str, limit: usize) {
+        let room = limit.saturating_sub(self.chars);
+        let end = text.char_indices().nth(room).map_or(text.len(), |(at, _)| at);
+        let taken = text.get(..end).unwrap_or_default();
+        self.chars = self.chars.saturating_add(taken.chars().count());
+        self.text.push_str(taken);
+    }
+
+    fn take_call(&mut self, delta: &ToolCall, keep: Keep) {
+        let position = self.tool_calls.iter().position(|call| call.index == delta.index);
+        let position = match position {
+            Some(position) => position,
+            None if self.tool_calls.len() < MAX_TOOL_CALLS => {
+                self.tool_calls.push(ToolCall { index: delta.index, ..ToolCall::default() });
+                self.tool_calls.len() - 1
+            }
+            None => return,
+        };
+        let Some(call) = self.tool_calls.get_mut(position) else { return };
+        keep_first(&mut call.id, delta.id.as_ref());
+        keep_first(&mut call.name, delta.name.as_ref());
+        if let (true, Some(part)) = (keep.content, &delta.arguments) {
+            let arguments = call.arguments.get_or_insert_default();
+            if arguments.len() < keep.limit {
+                arguments.push_str(part);
+            }
+        }
+    }
+}
+
+fn keep_first(slot: &mut Option<String>, value: Option<&String>) {
+    if slot.is_none() {
+        *slot = value.cloned();
+    }
+}

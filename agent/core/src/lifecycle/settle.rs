@@ -1,0 +1,260 @@
+//! Ends: when an exchange and its requests are over, and what is said of those that never end.
+
+use super::join::{self, GRACE};
+use super::request::{Applied, Ending, Request};
+use super::server::{Server, around};
+use super::spans::{self, Parts};
+use super::{Context, engine::EngineCore};
+use crate::ids::{ExchangeId, Pid};
+use crate::loss::Loss;
+use crate::time::MonoTime;
+
+impl Server {
+    /// Makes the exchange's trace if it and all its requests have ended.
+    pub(super) fn settle(&mut self, id: ExchangeId, now: MonoTime, context: &mut Context<'_>) {
+        let Some(exchange) = self.exchanges.get(&id) else { return };
+        let Some((ended, complete)) = exchange.ended else { return };
+        let late = now > ended.plus(GRACE);
+        if exchange.requests.is_empty() && !self.claim(id) && !late && !self.needs_none(id) {
+            return;
+        }
+        let Some(exchange) = self.exchanges.get(&id) else { return };
+        let open = |request: &Request| request.ending.is_none() && request.abort_at.is_none();
+        let waiting = exchange.requests.iter().filter_map(|name| self.requests.get(name)).any(open);
+        if waiting && !late {
+            return;
+        }
+        for name in exchange.requests.clone() {
+            self.conclude(id, &name, complete, context);
+        }
+        self.emit(id, context);
+    }
+
+    /// Whether no engine request is to be expected of an exchange without one.
+    fn needs_none(&self, id: ExchangeId) -> bool {
+        self.exchanges.get(&id).is_none_or(|exchange| {
+            let refused = exchange.status.is_some_and(|status| (400..500).contains(&status));
+            refused && exchange.failed()
+        })
+    }
+
+    /// Joins requests to an exchange whose response never had an id; says whether there were any.
+    fn claim(&mut self, id: ExchangeId) -> bool {
+        let Some(exchange) = self.exchanges.get(&id) else { return false };
+        if exchange.response_id.is_some() || self.needs_none(id) {
+            return false;
+        }
+        let Some(found) = join::guess(exchange, self.requests.iter()) else { return false };
+        let base = self.requests.get(&found).and_then(|r| r.engine.as_ref()).map(join::base_of_request);
+        let base = base.unwrap_or(&found).to_owned();
+        for name in self.by_base.get(&base).cloned().unwrap_or_default() {
+            self.join(id, &name);
+        }
+        true
+    }
+
+    /// Ends a request of an exchange that is over.
+    fn conclude(&mut self, id: ExchangeId, name: &str, complete: bool, context: &mut Context<'_>) {
+        let (Some(exchange), Some(request)) = (self.exchanges.get(&id), self.requests.get(name)) else { return };
+        if request.ending.is_some() {
+            return;
+        }
+        let alone = exchange.requests.len() == 1;
+        let counted = exchange.usage.and_then(|usage| usage.completion).filter(|_| alone);
+        let ended = exchange.ended.map_or(exchange.touched, |(at, _)| at);
+        let at = request.abort_at.unwrap_or(ended);
+        let stopped = complete && request.has_stop() && !exchange.failed();
+        match (request.abort_at, complete) {
+            (Some(_), _) if stopped => self.stopped(name, counted, at, context),
+            (Some(_), _) | (None, false) => self.give_up(name, Ending::Aborted, at, context),
+            // The response was whole, so the engine finished: its last output was lost.
+            (None, true) => {
+                context.losses.add(Loss::RequestExpired, 1);
+                self.give_up(name, Ending::Expired, at, context);
+            }
+        }
+    }
+
+    /// The frontend found a stop string: counts as finished, up to the tokens the client was told.
+    fn stopped(&mut self, name: &str, counted: Option<u64>, at: MonoTime, context: &mut Context<'_>) {
+        let applied = self.with_core(name, |request, core, context| {
+            let applied = request.settle_until(counted, around(core, context));
+            request.end(Ending::StopString, at);
+            applied
+        }, context);
+        self.count(name, applied, context);
+        self.observe_finished(name, "stop", context);
+    }
+
+    /// Ends a request that did not finish: what it got is counted, its times are not.
+    fn give_up(&mut self, name: &str, ending: Ending, at: MonoTime, context: &mut Context<'_>) {
+        let applied = self.with_core(name, |request, core, context| {
+            let applied = request.settle(around(core, context));
+            request.end(ending, at);
+            applied
+        }, context);
+        self.count(name, applied, context);
+    }
+
+    fn with_core(
+        &mut self,
+        name: &str,
+        act: impl FnOnce(&mut Request, &EngineCore, &Context<'_>) -> Applied,
+        context: &Context<'_>,
+    ) -> Applied {
+        let idle = EngineCore::default();
+        let Some(request) = self.requests.get_mut(name) else { return Applied::default() };
+        let core = request.engine_index.and_then(|index| self.cores.get(&index)).unwrap_or(&idle);
+        act(request, core, context)
+    }
+
+    /// Makes the trace of an exchange and forgets both.
+    fn emit(&mut self, id: ExchangeId, context: &mut Context<'_>) {
+        let Some(exchange) = self.exchanges.remove(&id) else { return };
+        if let Some(response) = &exchange.response_id {
+            self.by_response.remove(join::base_of_response(response));
+        }
+        let requests: Vec<(String, Request)> =
+            exchange.requests.iter().filter_map(|name| self.forget(name)).collect();
+        let parts = Parts { server: &self.fact, exchange: Some(&exchange), requests: &requests };
+        self.use_tokens(&exchange, &requests);
+        context.done.push(spans::trace(&parts, context.settings, context.clock, context.mint));
+    }
+
+    /// Makes the trace of a request without an exchange and forgets it.
+    fn emit_alone(&mut self, name: &str, context: &mut Context<'_>) {
+        let Some(request) = self.forget(name) else { return };
+        let parts = Parts { server: &self.fact, exchange: None, requests: std::slice::from_ref(&request) };
+        context.done.push(spans::trace(&parts, context.settings, context.clock, context.mint));
+    }
+
+    fn forget(&mut self, name: &str) -> Option<(String, Request)> {
+        let (name, request) = self.requests.remove_entry(name)?;
+        let base = request.engine.as_ref().map_or(join::base_of_response(&name), join::base_of_request);
+        if let Some(names) = self.by_base.get_mut(base) {
+            names.retain(|other| *other != name);
+            if names.is_empty() {
+                self.by_base.remove(base);
+            }
+        }
+        self.forget_sibling(&request);
+        Some((name, request))
+    }
+
+    fn forget_sibling(&mut self, request: &Request) {
+        let Some(parent) = request.engine.as_ref().and_then(join::parent) else { return };
+        if let Some(siblings) = self.siblings.get_mut(parent) {
+            siblings.added = siblings.added.saturating_sub(1);
+            if siblings.added == 0 {
+                self.siblings.remove(parent);
+            }
+        }
+    }
+
+    /// Grace periods and expiry.
+    pub(super) fn tick(&mut self, now: MonoTime, context: &mut Context<'_>) {
+        let over: Vec<ExchangeId> =
+            self.exchanges.values().filter(|e| e.ended.is_some()).map(|e| e.id).collect();
+        for id in over {
+            self.settle(id, now, context);
+        }
+        let alone: Vec<String> = self.ownerless(now).cloned().collect();
+        for name in alone {
+            let aborted = self.requests.get(&name).and_then(|request| request.abort_at);
+            if let Some(at) = aborted {
+                self.give_up(&name, Ending::Aborted, at, context);
+            }
+            self.emit_alone(&name, context);
+        }
+        self.expire(now, context);
+    }
+
+    /// Requests that ended a while ago and that no open exchange can claim any more.
+    fn ownerless(&self, now: MonoTime) -> impl Iterator<Item = &String> {
+        self.requests.iter().filter_map(move |(name, request)| {
+            let ended = request.ending.map(|(_, at)| at).or(request.abort_at)?;
+            let claimed = request.exchange.is_some_and(|id| self.exchanges.contains_key(&id));
+            let late = now > ended.plus(GRACE);
+            let free = !claimed && late && !join::may_be_claimed(request, self.exchanges.values());
+            free.then_some(name)
+        })
+    }
+
+    fn expire(&mut self, now: MonoTime, context: &mut Context<'_>) {
+        let expiry = context.settings.expiry;
+        let old = |touched: MonoTime| now > touched.plus(expiry);
+        // A long wait in the engine's queue is no reason to give an exchange up: its requests count too.
+        let exchanges: Vec<ExchangeId> = self
+            .exchanges
+            .values()
+            .filter(|e| old(e.touched))
+            .filter(|e| e.requests.iter().filter_map(|n| self.requests.get(n)).all(|r| old(r.touched)))
+            .map(|e| e.id)
+            .collect();
+        for id in exchanges {
+            context.losses.add(Loss::RequestExpired, 1);
+            self.expire_exchange(id, now, context);
+        }
+        let requests: Vec<String> = self
+            .requests
+            .iter()
+            .filter(|(_, r)| old(r.touched) && r.exchange.is_none())
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in requests {
+            context.losses.add(Loss::RequestExpired, 1);
+            self.expire_request(&name, now, context);
+        }
+    }
+
+    /// Ends an exchange that nobody hears of any more, with its requests.
+    pub(super) fn expire_exchange(&mut self, id: ExchangeId, at: MonoTime, context: &mut Context<'_>) {
+        self.close(id, Ending::Expired, at, context);
+    }
+
+    /// Ends a request that nobody hears of any more.
+    pub(super) fn expire_request(&mut self, name: &str, at: MonoTime, context: &mut Context<'_>) {
+        self.give_up(name, Ending::Expired, at, context);
+        let exchange = self.requests.get(name).and_then(|request| request.exchange);
+        match exchange.filter(|id| self.exchanges.contains_key(id)) {
+            Some(id) => self.close(id, Ending::Expired, at, context),
+            None => self.emit_alone(name, context),
+        }
+    }
+
+    fn close(&mut self, id: ExchangeId, ending: Ending, at: MonoTime, context: &mut Context<'_>) {
+        let Some(exchange) = self.exchanges.get_mut(&id) else { return };
+        exchange.ended.get_or_insert((at, false));
+        for name in exchange.requests.clone() {
+            self.give_up(&name, ending, at, context);
+        }
+        self.emit(id, context);
+    }
+
+    /// A process ended: its exchanges and requests end with it.
+    pub(super) fn gone(&mut self, pid: Pid, at: MonoTime, context: &mut Context<'_>) {
+        self.end_all(Some(pid), Ending::Died, at, context);
+    }
+
+    /// The agent leaves: everything open ends as it stands.
+    pub(super) fn detached(&mut self, at: MonoTime, context: &mut Context<'_>) {
+        self.end_all(None, Ending::Detached, at, context);
+    }
+
+    fn end_all(&mut self, pid: Option<Pid>, ending: Ending, at: MonoTime, context: &mut Context<'_>) {
+        let of = |p: Pid| pid.is_none_or(|pid| pid == p);
+        let mut exchanges: Vec<_> = self.exchanges.values().filter(|e| of(e.pid)).map(|e| e.id).collect();
+        exchanges.sort();
+        for id in exchanges {
+            self.claim(id);
+            self.close(id, ending, at, context);
+        }
+        let mut requests: Vec<_> =
+            self.requests.iter().filter(|(_, r)| of(r.pid)).map(|(name, r)| (r.added, name.clone())).collect();
+        requests.sort();
+        for (_, name) in requests {
+            self.give_up(&name, ending, at, context);
+            self.emit_alone(&name, context);
+        }
+    }
+}

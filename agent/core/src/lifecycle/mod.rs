@@ -11,6 +11,7 @@ pub mod request;
 mod server;
 mod settle;
 mod spans;
+mod stages;
 #[cfg(test)]
 mod tests;
 pub mod totals;

@@ -134,6 +134,8 @@ pub struct Request {
     pub engine: Option<EngineRequest>,
     /// The frontend process it passed through.
     pub pid: Pid,
+    /// When it was first seen.
+    pub since: MonoTime,
     /// When it was handed to the engine.
     pub added: Option<MonoTime>,
     /// Which EngineCore works on it, once it said so.
@@ -202,6 +204,7 @@ impl Request {
         Self {
             engine: None,
             pid,
+            since: at,
             added: None,
             engine_index: None,
             moments: Moments::default(),

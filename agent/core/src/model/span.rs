@@ -10,6 +10,8 @@ use crate::time::WallTime;
 pub struct Trace {
     /// The server that handled the request.
     pub server: ServerId,
+    /// Whether the caller records its own spans of this trace; true where there is no caller.
+    pub sampled: bool,
     /// The spans.
     pub spans: Vec<Span>,
 }

@@ -1,0 +1,156 @@
+//! Stage spans of an engine request (wait, kv_transfer, prefill, decode) and its iteration events.
+
+use super::request::{Iteration, IterationKind, Request};
+use super::spans::{Maker, model_name};
+use crate::capture::fact;
+use crate::ids::SpanId;
+use crate::model::registry::{attr, event, span};
+use crate::model::span::{Attribute, Event, Span, Value};
+use crate::time::{EngineTime, MonoTime, WallTime};
+
+/// Part of a request's KV cache handover between nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Prefill node.
+    Producer,
+    /// Decode node.
+    Consumer,
+    /// No handover.
+    None,
+}
+
+impl Role {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Producer => "producer",
+            Self::Consumer => "consumer",
+            Self::None => "none",
+        }
+    }
+
+    /// Prefill time as the contract wants it: a decode node has none.
+    pub fn prefill(self, time: Option<u64>) -> Option<u64> {
+        match self {
+            Self::Consumer => Some(0),
+            Self::Producer | Self::None => time,
+        }
+    }
+
+    /// Decode time as the contract wants it: a prefill node has none.
+    pub fn decode(self, time: Option<u64>) -> Option<u64> {
+        match self {
+            Self::Producer => Some(0),
+            Self::Consumer | Self::None => time,
+        }
+    }
+}
+
+/// The request's role, by the transfer parameters it was handed.
+pub(super) fn role(request: &Request) -> Role {
+    match request.kv_transfer() {
+        Some(kv) if kv.do_remote_decode => Role::Producer,
+        Some(kv) if kv.do_remote_prefill => Role::Consumer,
+        Some(_) | None => Role::None,
+    }
+}
+
+/// The stage spans: wait (with kv_transfer inside), prefill, decode.
+pub(super) fn of(
+    name: &str,
+    request: &Request,
+    parent: &Span,
+    server: &fact::Server,
+    maker: &mut Maker<'_>,
+) -> Vec<Span> {
+    let mut stages = Stages { name, request, server, maker, spans: Vec::new() };
+    let moments = &request.moments;
+    let role = role(request);
+    if let (Some(from), Some(to)) = (moments.queued, moments.scheduled) {
+        let wait = stages.push(span::WAIT, parent.id, from.mono(), to.mono(), role);
+        stages.kv_transfer(wait, from, to, role);
+    }
+    if let (Some(from), Some(to), false) = (moments.scheduled, moments.first, role == Role::Consumer) {
+        stages.push(span::PREFILL, parent.id, from.mono(), to.mono(), role);
+    }
+    if let (Some(from), Some(to), false) = (moments.first, moments.last, role == Role::Producer)
+        && to > from
+    {
+        stages.push(span::DECODE, parent.id, from.mono(), to.mono(), role);
+    }
+    stages.spans
+}
+
+struct Stages<'a, 'b> {
+    name: &'a str,
+    request: &'a Request,
+    server: &'a fact::Server,
+    maker: &'a mut Maker<'b>,
+    spans: Vec<Span>,
+}
+
+impl Stages<'_, '_> {
+    fn push(&mut self, name: &'static str, parent: SpanId, from: MonoTime, to: MonoTime, role: Role) -> SpanId {
+        let (from, to) = (self.maker.wall(from), self.maker.wall(to));
+        let mut span = self.maker.span(name, Some(parent), from, to);
+        span.set(attr::REQUEST_ID, self.name);
+        span.set_some(attr::REQUEST_MODEL_NAME, model_name(self.server));
+        span.set(attr::ENGINE_INDEX, self.request.engine_index.unwrap_or(0));
+        span.set(attr::PD_ROLE, role.name());
+        if self.request.estimated {
+            span.set(attr::ESTIMATED, vec!["start".to_owned(), "end".to_owned()]);
+        }
+        let id = span.id;
+        self.spans.push(span);
+        id
+    }
+
+    /// The pull of a remote KV cache, inside the wait: the connector says how long it took and when it was done.
+    fn kv_transfer(&mut self, wait: SpanId, queued: EngineTime, scheduled: EngineTime, role: Role) {
+        let Some((done, took)) = self.request.transfer else { return };
+        let done = done.mono().min(scheduled.mono());
+        let from = MonoTime(done.0.saturating_sub(took.nanos().0)).max(queued.mono());
+        self.push(span::KV_TRANSFER, wait, from, done, role);
+        let external = self.request.cached.map(|cached| cached.external);
+        if let Some(span) = self.spans.last_mut() {
+            span.set(attr::KV_TRANSFER_DIRECTION, "recv");
+            span.set_some(attr::KV_TRANSFER_CACHED_TOKENS, external);
+            span.set(attr::KV_TRANSFER_FAILED, false);
+        }
+    }
+}
+
+/// Puts the iteration events on an `llm_request`.
+pub(super) fn iterations(span: &mut Span, request: &Request, maker: &Maker<'_>) {
+    let index = request.engine_index.unwrap_or(0);
+    span.events = request.iterations.iter().map(|i| of_iteration(i, index, maker.wall(i.at.mono()))).collect();
+    span.dropped_events = request.dropped_iterations;
+}
+
+fn of_iteration(iteration: &Iteration, index: u32, at: WallTime) -> Event {
+    let Iteration { kind, at: _, tokens, logprobs, text } = iteration;
+    let name = match kind {
+        IterationKind::Wait => event::WAIT,
+        IterationKind::Prefill => event::PREFILL,
+        IterationKind::Decode => event::DECODE,
+        IterationKind::Preempted => event::PREEMPTED,
+    };
+    let mut attributes = vec![attribute(attr::ENGINE_INDEX, index)];
+    if !tokens.is_empty() {
+        attributes.push(attribute(attr::TOKEN_IDS, tokens.iter().copied().map(i64::from).collect::<Vec<_>>()));
+        let count = u64::try_from(tokens.len()).unwrap_or(u64::MAX);
+        attributes.push(attribute(attr::TOKEN_COUNT, count));
+    }
+    if let Some(text) = text {
+        attributes.push(attribute(attr::TOKEN_TEXTS, vec![text.clone()]));
+    }
+    if !logprobs.is_empty()
+        && let Ok(json) = serde_json::to_string(logprobs)
+    {
+        attributes.push(attribute(attr::TOKEN_LOGPROBS, json));
+    }
+    Event { name: name.into(), at, attributes }
+}
+
+fn attribute(key: &'static str, value: impl Into<Value>) -> Attribute {
+    Attribute { key: key.into(), value: value.into() }
+}

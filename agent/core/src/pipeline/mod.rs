@@ -1,0 +1,375 @@
+//! The pipeline: records and facts in, traces and verdicts out. The same code live and in a replay.
+
+mod connection;
+mod engine;
+mod http;
+
+use std::collections::HashMap;
+
+use enginetap_common::watch::Verdict;
+
+use crate::capture::fact::{self, Fact, Role, Socket};
+use crate::capture::record::{Body, Data, Record};
+use crate::dialect::vllm;
+use crate::ids::{ConnId, Fd, Pid};
+use crate::lifecycle::Lifecycle;
+use crate::loss::{Loss, Losses};
+use crate::model::metric::Point;
+use crate::model::span::Trace;
+use crate::settings::{Settings, VllmLevel};
+use crate::stream::protocol::Protocol;
+use crate::time::{Clock, MonoTime, Nanos};
+
+use connection::{Connection, Signals};
+
+/// How often grace periods and expiry are looked at, by the records' own time.
+const TICK: Nanos = Nanos::from_millis(250);
+
+/// What the pipeline gives.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Output {
+    /// A request is over: its spans.
+    Trace(Trace),
+    /// A connection's protocol is known: what the kernel is to do with it.
+    Verdict {
+        /// The connection.
+        conn: ConnId,
+        /// The process.
+        pid: Pid,
+        /// What it speaks.
+        protocol: Protocol,
+        /// What to do.
+        verdict: Verdict,
+    },
+}
+
+/// What went through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Records.
+    pub records: u64,
+    /// Payload bytes.
+    pub bytes: u64,
+    /// Spans made.
+    pub spans: u64,
+}
+
+/// The pipeline.
+#[derive(Debug)]
+pub struct Pipeline {
+    settings: Settings,
+    lifecycle: Lifecycle,
+    conns: HashMap<ConnId, Connection>,
+    losses: Losses,
+    stats: Stats,
+    outputs: Vec<Output>,
+    signals: Signals,
+    now: MonoTime,
+    ticked: MonoTime,
+}
+
+impl Pipeline {
+    /// An empty pipeline.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            lifecycle: Lifecycle::new(settings.clone()),
+            settings,
+            conns: HashMap::new(),
+            losses: Losses::default(),
+            stats: Stats::default(),
+            outputs: Vec::new(),
+            signals: Signals::default(),
+            now: MonoTime::default(),
+            ticked: MonoTime::default(),
+        }
+    }
+
+    /// Changes the settings from here on.
+    pub fn set(&mut self, settings: Settings) {
+        self.lifecycle.set(settings.clone());
+        self.settings = settings;
+        self.refresh_decoders(None);
+    }
+
+    /// Takes the bytes of one ring entry.
+    pub fn push_bytes(&mut self, bytes: &[u8]) {
+        match Record::parse(bytes) {
+            Ok(record) => self.push(&record),
+            Err(_) => self.losses.add(Loss::BadRecord, 1),
+        }
+    }
+
+    /// Takes a record.
+    pub fn push(&mut self, record: &Record<'_>) {
+        let Record { time, pid, tid: _, body } = record;
+        self.stats.records += 1;
+        self.pass(*time);
+        match body {
+            Body::Data(data) => self.data(*pid, data, *time),
+            Body::Accept { conn, fd, listener: _ } | Body::Connect { conn, fd } => {
+                self.open(*pid, *conn, *fd, false);
+            }
+            Body::Close { conn, fd } => self.close(*pid, *conn, *fd, *time),
+            Body::Dup { conn, from: _, to } => {
+                if let Some(connection) = self.conns.get_mut(conn) {
+                    connection.hold(*pid, *to);
+                }
+            }
+            // Who belongs to a server is for user space to find out; it tells by facts.
+            Body::Fork { child: _ } | Body::Exec => {}
+            Body::Exit => self.exit(*pid, *time),
+        }
+    }
+
+    /// Takes a fact.
+    pub fn fact(&mut self, fact: Fact) {
+        match fact {
+            Fact::Clock(clock) => self.clock(clock),
+            Fact::Server(server) => {
+                let id = server.id;
+                self.lifecycle.server(server);
+                self.refresh_decoders(Some(id));
+            }
+            Fact::Process(process) => self.lifecycle.process(process),
+            Fact::Conn(conn) => self.conn(conn),
+            Fact::Detached(server) => {
+                self.lifecycle.detached(server, self.now);
+                self.collect();
+            }
+        }
+    }
+
+    /// Time passes without records.
+    pub fn tick(&mut self, now: MonoTime) {
+        self.now = self.now.max(now);
+        self.ticked = self.now;
+        let held: Vec<ConnId> =
+            self.conns.iter().filter(|(_, conn)| conn.holds_back()).map(|(id, _)| *id).collect();
+        for id in held {
+            self.with(id, |conn, context, signals| conn.expire(now, context, signals));
+        }
+        for conn in self.conns.values_mut() {
+            conn.drain_losses(&mut self.losses);
+        }
+        self.lifecycle.tick(now);
+        self.collect();
+    }
+
+    /// Nothing more comes: whatever is open ends as it stands.
+    pub fn finish(&mut self) {
+        let ids: Vec<ConnId> = self.conns.keys().copied().collect();
+        for id in ids {
+            self.drop_conn(id, self.now, false);
+        }
+        self.tick(self.now);
+        for server in self.lifecycle.servers() {
+            self.lifecycle.detached(server, self.now);
+        }
+        self.collect();
+    }
+
+    /// What came out since the last call.
+    pub fn outputs(&mut self) -> Vec<Output> {
+        std::mem::take(&mut self.outputs)
+    }
+
+    /// Every metric of every server, now.
+    #[must_use]
+    pub fn points(&self) -> Vec<Point> {
+        self.lifecycle.points(self.now)
+    }
+
+    /// What was lost on this side of the kernel.
+    #[must_use]
+    pub fn losses(&self) -> Losses {
+        let mut losses = self.losses.clone();
+        losses.merge(self.lifecycle.losses());
+        losses
+    }
+
+    /// What went through.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    /// The newest moment seen.
+    #[must_use]
+    pub fn now(&self) -> MonoTime {
+        self.now
+    }
+
+    /// Requests and exchanges open.
+    #[must_use]
+    pub fn open_requests(&self) -> usize {
+        self.lifecycle.open()
+    }
+
+    fn pass(&mut self, time: MonoTime) {
+        self.now = self.now.max(time);
+        if self.now.since(self.ticked) >= TICK {
+            self.tick(self.now);
+        }
+    }
+
+    fn clock(&mut self, clock: Clock) {
+        self.now = self.now.max(clock.mono);
+        self.lifecycle.clock(clock);
+    }
+
+    fn conn(&mut self, fact: fact::Conn) {
+        let fact::Conn { conn, pid, fd, socket, midstream } = fact;
+        let wanted = self.wanted(pid, Some(&socket));
+        match self.conns.get_mut(&conn) {
+            Some(known) => {
+                known.hold(pid, fd);
+                if !wanted {
+                    known.ignore();
+                }
+            }
+            None if wanted => {
+                let mut new = Connection::new(conn, pid, Some(&socket), midstream);
+                new.hold(pid, fd);
+                self.insert(new);
+            }
+            None => {}
+        }
+        if !wanted {
+            self.verdict(conn, pid, Protocol::Unknown);
+        }
+    }
+
+    /// Whether a connection can matter: those of frontends do, and of an engine those whose other end no watched
+    /// frontend holds (the frontend's end shows the same bytes).
+    fn wanted(&self, pid: Pid, socket: Option<&Socket>) -> bool {
+        let Some(process) = self.lifecycle.process_of(pid) else { return false };
+        match process.role {
+            Role::ApiServer => !matches!(socket, Some(Socket::Other)),
+            Role::EngineCore => match socket {
+                Some(Socket::Unix { peer_pid: Some(peer), .. }) => self
+                    .lifecycle
+                    .process_of(*peer)
+                    .is_none_or(|peer| matches!(peer.role, Role::EngineCore | Role::Other)),
+                Some(Socket::Other) => false,
+                Some(Socket::Unix { .. } | Socket::Tcp { .. }) | None => true,
+            },
+            Role::Worker | Role::Coordinator | Role::Supervisor | Role::Other => false,
+        }
+    }
+
+    fn open(&mut self, pid: Pid, id: ConnId, fd: Fd, midstream: bool) {
+        if let Some(known) = self.conns.get_mut(&id) {
+            known.hold(pid, fd);
+            return;
+        }
+        if self.wanted(pid, None) {
+            let mut new = Connection::new(id, pid, None, midstream);
+            new.hold(pid, fd);
+            self.insert(new);
+        }
+    }
+
+    fn insert(&mut self, conn: Connection) {
+        if self.conns.len() >= self.settings.conn_limit {
+            let oldest = self.conns.iter().min_by_key(|(_, conn)| conn.touched()).map(|(id, _)| *id);
+            if let Some(oldest) = oldest {
+                self.losses.add(Loss::ConnEvicted, 1);
+                self.drop_conn(oldest, self.now, false);
+            }
+        }
+        self.conns.insert(conn.id(), conn);
+    }
+
+    fn data(&mut self, pid: Pid, data: &Data<'_>, time: MonoTime) {
+        self.stats.bytes += u64::try_from(data.bytes.len()).unwrap_or(0);
+        if !self.conns.contains_key(&data.conn) {
+            // A connection nobody told of: it was there before, or its beginning was lost.
+            self.open(pid, data.conn, data.fd, data.offset > 0);
+        }
+        self.with(data.conn, |conn, context, signals| conn.data(data, time, context, signals));
+    }
+
+    /// Lets a connection work, then passes its signals on.
+    fn with(
+        &mut self,
+        id: ConnId,
+        act: impl FnOnce(&mut Connection, &mut connection::Context<'_>, &mut Signals),
+    ) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let pid = conn.pid();
+        let context =
+            &mut connection::Context { settings: &self.settings, losses: &mut self.losses, lifecycle: &self.lifecycle };
+        act(conn, context, &mut self.signals);
+        if let Some(protocol) = self.signals.decided.take() {
+            self.verdict(id, pid, protocol);
+        }
+        self.pass_on(pid);
+    }
+
+    fn pass_on(&mut self, pid: Pid) {
+        if self.signals.is_empty() {
+            return;
+        }
+        for signal in self.signals.api.drain(..) {
+            self.lifecycle.api(pid, signal);
+        }
+        for signal in self.signals.engine.drain(..) {
+            self.lifecycle.engine(pid, signal);
+        }
+        self.collect();
+    }
+
+    fn verdict(&mut self, conn: ConnId, pid: Pid, protocol: Protocol) {
+        self.outputs.push(Output::Verdict { conn, pid, protocol, verdict: protocol.verdict() });
+    }
+
+    fn collect(&mut self) {
+        for trace in self.lifecycle.traces() {
+            self.stats.spans += u64::try_from(trace.spans.len()).unwrap_or(0);
+            self.outputs.push(Output::Trace(trace));
+        }
+    }
+
+    fn close(&mut self, pid: Pid, id: ConnId, fd: Fd, at: MonoTime) {
+        if self.conns.get_mut(&id).is_some_and(|conn| conn.release(pid, fd)) {
+            self.drop_conn(id, at, true);
+        }
+    }
+
+    fn drop_conn(&mut self, id: ConnId, at: MonoTime, closed: bool) {
+        self.with(id, |conn, context, signals| {
+            conn.finish(at, closed, context, signals);
+            conn.drain_losses(context.losses);
+        });
+        self.conns.remove(&id);
+    }
+
+    fn exit(&mut self, pid: Pid, at: MonoTime) {
+        let of_pid: Vec<ConnId> =
+            self.conns.iter_mut().filter(|(_, conn)| conn.release_all(pid)).map(|(id, _)| *id).collect();
+        for id in of_pid {
+            self.drop_conn(id, at, true);
+        }
+        self.lifecycle.gone(pid, at);
+        self.collect();
+    }
+
+    fn refresh_decoders(&mut self, server: Option<crate::ids::ServerId>) {
+        for conn in self.conns.values_mut() {
+            let of = self.lifecycle.process_of(conn.pid()).map(|process| process.server);
+            if server.is_none() || of == server {
+                conn.refresh();
+            }
+        }
+    }
+}
+
+/// The engine decoder of a process's server.
+fn engine_decoder(lifecycle: &Lifecycle, settings: &Settings, pid: Pid) -> vllm::Decoder {
+    let server = lifecycle.process_of(pid).and_then(|process| lifecycle.server_of(process.server));
+    let schema = server.and_then(|server| server.schema.as_ref());
+    let version = server.and_then(|server| server.version.as_deref());
+    let options = vllm::Options { token_ids: settings.vllm_level >= VllmLevel::Iterations };
+    vllm::Decoder::new(schema, version, options)
+}

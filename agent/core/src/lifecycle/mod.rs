@@ -12,8 +12,6 @@ mod server;
 mod settle;
 mod spans;
 mod stages;
-#[cfg(test)]
-mod tests;
 pub mod totals;
 
 use std::collections::{BTreeMap, HashMap};
@@ -100,6 +98,12 @@ impl Lifecycle {
     #[must_use]
     pub fn server_of(&self, id: ServerId) -> Option<&fact::Server> {
         self.servers.get(&id).map(|server| &server.fact)
+    }
+
+    /// Every server known.
+    #[must_use]
+    pub fn servers(&self) -> Vec<ServerId> {
+        self.servers.keys().copied().collect()
     }
 
     /// What the HTTP side of a process said.

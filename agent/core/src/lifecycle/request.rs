@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 
-use crate::dialect::signal::{CachedTokens, EngineEventKind, EngineOutput, EngineRequest, Finish, KvTransfer};
+use crate::dialect::signal::{
+    CachedTokens, EngineEventKind, EngineOutput, EngineRequest, Finish, KvTransfer,
+};
 use crate::ids::{ExchangeId, Pid};
 use crate::time::{EngineTime, MonoTime, Nanos, Seconds};
 
@@ -301,8 +303,17 @@ impl Request {
     /// Mirrors `IterationStats.update_from_output` of `vllm/v1/metrics/stats.py` (0.32.0).
     fn apply(&mut self, held: Held, around: Around<'_>) -> Applied {
         let Held { output, timestamp, at } = held;
-        let EngineOutput { id: _, tokens, logprobs, finish: _, events, cached, kv_transfer: _, pooling: _ } =
-            output;
+        let EngineOutput {
+            id: _,
+            tokens,
+            token_count,
+            logprobs,
+            finish: _,
+            events,
+            cached,
+            kv_transfer: _,
+            pooling: _,
+        } = output;
         let first = self.moments.first.is_none();
         let preempted = self.preemptions;
         let mut resumed = false;
@@ -314,7 +325,7 @@ impl Request {
             self.moments.first = Some(timestamp);
             self.first_at = Some(at);
         }
-        let count = u64::try_from(tokens.len()).unwrap_or(u64::MAX);
+        let count = u64::from(token_count);
         self.output_tokens = self.output_tokens.saturating_add(count);
         if around.iterations {
             self.note_iterations(&events, timestamp, tokens, logprobs, first || resumed, around);
@@ -358,8 +369,12 @@ impl Request {
     ) {
         for event in events {
             match event.kind {
-                EngineEventKind::Queued => self.note(IterationKind::Wait, event.at, around.limit),
-                EngineEventKind::Preempted => self.note(IterationKind::Preempted, event.at, around.limit),
+                EngineEventKind::Queued => {
+                    self.note(IterationKind::Wait, event.at, around.limit);
+                }
+                EngineEventKind::Preempted => {
+                    self.note(IterationKind::Preempted, event.at, around.limit);
+                }
                 // Chunked prefill: steps that gave this request no token show only as steps of the engine.
                 EngineEventKind::Scheduled => {
                     let from = event.at;

@@ -55,7 +55,9 @@ impl Server {
 
     /// Ends a request of an exchange that is over.
     fn conclude(&mut self, id: ExchangeId, name: &str, complete: bool, context: &mut Context<'_>) {
-        let (Some(exchange), Some(request)) = (self.exchanges.get(&id), self.requests.get(name)) else { return };
+        let (Some(exchange), Some(request)) = (self.exchanges.get(&id), self.requests.get(name)) else {
+            return;
+        };
         if request.ending.is_some() {
             return;
         }
@@ -77,22 +79,30 @@ impl Server {
 
     /// The frontend found a stop string: counts as finished, up to the tokens the client was told.
     fn stopped(&mut self, name: &str, counted: Option<u64>, at: MonoTime, context: &mut Context<'_>) {
-        let applied = self.with_core(name, |request, core, context| {
-            let applied = request.settle_until(counted, around(core, context));
-            request.end(Ending::StopString, at);
-            applied
-        }, context);
+        let applied = self.with_core(
+            name,
+            |request, core, context| {
+                let applied = request.settle_until(counted, around(core, context));
+                request.end(Ending::StopString, at);
+                applied
+            },
+            context,
+        );
         self.count(name, applied, context);
         self.observe_finished(name, "stop", context);
     }
 
     /// Ends a request that did not finish: what it got is counted, its times are not.
     fn give_up(&mut self, name: &str, ending: Ending, at: MonoTime, context: &mut Context<'_>) {
-        let applied = self.with_core(name, |request, core, context| {
-            let applied = request.settle(around(core, context));
-            request.end(ending, at);
-            applied
-        }, context);
+        let applied = self.with_core(
+            name,
+            |request, core, context| {
+                let applied = request.settle(around(core, context));
+                request.end(ending, at);
+                applied
+            },
+            context,
+        );
         self.count(name, applied, context);
     }
 
@@ -116,8 +126,8 @@ impl Server {
         }
         let requests: Vec<(String, Request)> =
             exchange.requests.iter().filter_map(|name| self.forget(name)).collect();
-        let parts = Parts { server: &self.fact, exchange: Some(&exchange), requests: &requests };
         self.use_tokens(&exchange, &requests);
+        let parts = Parts { server: &self.fact, exchange: Some(&exchange), requests: &requests };
         context.done.push(spans::trace(&parts, context.settings, context.clock, context.mint));
     }
 
@@ -249,8 +259,12 @@ impl Server {
             self.claim(id);
             self.close(id, ending, at, context);
         }
-        let mut requests: Vec<_> =
-            self.requests.iter().filter(|(_, r)| of(r.pid)).map(|(name, r)| (r.added, name.clone())).collect();
+        let mut requests: Vec<_> = self
+            .requests
+            .iter()
+            .filter(|(_, r)| of(r.pid))
+            .map(|(name, r)| (r.added, name.clone()))
+            .collect();
         requests.sort();
         for (_, name) in requests {
             self.give_up(&name, ending, at, context);

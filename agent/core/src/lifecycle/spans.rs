@@ -31,7 +31,13 @@ pub(super) struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    pub fn span(&mut self, name: &'static str, parent: Option<SpanId>, start: WallTime, end: WallTime) -> Span {
+    pub fn span(
+        &mut self,
+        name: &'static str,
+        parent: Option<SpanId>,
+        start: WallTime,
+        end: WallTime,
+    ) -> Span {
         Span {
             trace: self.trace,
             id: self.mint.span(),

@@ -89,7 +89,14 @@ struct Stages<'a, 'b> {
 }
 
 impl Stages<'_, '_> {
-    fn push(&mut self, name: &'static str, parent: SpanId, from: MonoTime, to: MonoTime, role: Role) -> SpanId {
+    fn push(
+        &mut self,
+        name: &'static str,
+        parent: SpanId,
+        from: MonoTime,
+        to: MonoTime,
+        role: Role,
+    ) -> SpanId {
         let (from, to) = (self.maker.wall(from), self.maker.wall(to));
         let mut span = self.maker.span(name, Some(parent), from, to);
         span.set(attr::REQUEST_ID, self.name);
@@ -122,7 +129,8 @@ impl Stages<'_, '_> {
 /// Puts the iteration events on an `llm_request`.
 pub(super) fn iterations(span: &mut Span, request: &Request, maker: &Maker<'_>) {
     let index = request.engine_index.unwrap_or(0);
-    span.events = request.iterations.iter().map(|i| of_iteration(i, index, maker.wall(i.at.mono()))).collect();
+    span.events =
+        request.iterations.iter().map(|i| of_iteration(i, index, maker.wall(i.at.mono()))).collect();
     span.dropped_events = request.dropped_iterations;
 }
 
@@ -136,7 +144,8 @@ fn of_iteration(iteration: &Iteration, index: u32, at: WallTime) -> Event {
     };
     let mut attributes = vec![attribute(attr::ENGINE_INDEX, index)];
     if !tokens.is_empty() {
-        attributes.push(attribute(attr::TOKEN_IDS, tokens.iter().copied().map(i64::from).collect::<Vec<_>>()));
+        attributes
+            .push(attribute(attr::TOKEN_IDS, tokens.iter().copied().map(i64::from).collect::<Vec<_>>()));
         let count = u64::try_from(tokens.len()).unwrap_or(u64::MAX);
         attributes.push(attribute(attr::TOKEN_COUNT, count));
     }

@@ -4,6 +4,7 @@ use super::connection::{Context, Signals};
 use super::engine_decoder;
 use crate::dialect::vllm;
 use crate::ids::{Direction, Pid};
+use crate::loss::Losses;
 use crate::stream::Piece;
 use crate::wire::zmtp;
 
@@ -44,8 +45,10 @@ impl EngineConn {
         let frames = slot.get_or_insert_with(|| zmtp::Decoder::new(*start, limit));
         let (lifecycle, settings) = (context.lifecycle, context.settings);
         let dialect = dialect.get_or_insert_with(|| engine_decoder(lifecycle, settings, pid));
-        frames.push(&piece, context.losses, &mut |message, losses| {
-            signals.engine.extend(dialect.decode(message.frames, message.cut, message.at, losses));
+        let mut losses = Losses::default();
+        frames.push(&piece, context.losses, &mut |message| {
+            signals.engine.extend(dialect.decode(message.frames, message.cut, message.at, &mut losses));
         });
+        context.losses.merge(&losses);
     }
 }

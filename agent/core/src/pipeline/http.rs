@@ -158,7 +158,13 @@ impl Exchange {
         });
     }
 
-    fn response_head(&mut self, id: ExchangeId, head: &ResponseHead<'_>, at: MonoTime, out: &mut Vec<ApiSignal>) {
+    fn response_head(
+        &mut self,
+        id: ExchangeId,
+        head: &ResponseHead<'_>,
+        at: MonoTime,
+        out: &mut Vec<ApiSignal>,
+    ) {
         let content_type = head.headers.text("content-type").unwrap_or_default();
         let streaming = content_type.trim_start().starts_with("text/event-stream");
         // Compressed bodies are not read; none of the engines' servers sends one by itself.

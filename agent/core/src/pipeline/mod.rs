@@ -298,8 +298,11 @@ impl Pipeline {
     ) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let pid = conn.pid();
-        let context =
-            &mut connection::Context { settings: &self.settings, losses: &mut self.losses, lifecycle: &self.lifecycle };
+        let context = &mut connection::Context {
+            settings: &self.settings,
+            losses: &mut self.losses,
+            lifecycle: &self.lifecycle,
+        };
         act(conn, context, &mut self.signals);
         if let Some(protocol) = self.signals.decided.take() {
             self.verdict(id, pid, protocol);
@@ -347,7 +350,7 @@ impl Pipeline {
 
     fn exit(&mut self, pid: Pid, at: MonoTime) {
         let of_pid: Vec<ConnId> =
-            self.conns.iter_mut().filter(|(_, conn)| conn.release_all(pid)).map(|(id, _)| *id).collect();
+            self.conns.iter_mut().filter_map(|(id, conn)| conn.release_all(pid).then_some(*id)).collect();
         for id in of_pid {
             self.drop_conn(id, at, true);
         }

@@ -5,3 +5,4 @@ pub mod cmd;
 pub mod diagnostics;
 pub mod discover;
 pub mod exit;
+pub mod export;

@@ -11,7 +11,7 @@ const HEAD: &str = "\
 # Telemetry
 
 <!-- Generated from agent/core/src/model/registry. Do not edit: change the table, then run
-     `BLESS=1 cargo test -p enginetap-core --test telemetry_doc`. -->
+     `cargo xtask docs`. -->
 
 Every span, attribute, event, metric and dimension that enginetap emits. *Level* is the lowest collection level at
 which a name appears (vLLM: 0 the request, 1 its stages too, 2 an event an iteration too; SGLang: 0 to 4). *When* is

@@ -82,7 +82,7 @@ pub(crate) fn trace() -> Trace {
     ];
     let mut spans = vec![entry(), engine()];
     spans.extend(stages);
-    Trace { server: ServerId(1), spans }
+    Trace { server: ServerId(1), sampled: true, spans }
 }
 
 /// A request that was refused, seen in part.
@@ -96,7 +96,7 @@ pub(crate) fn refused() -> Trace {
     entry.set(attr::LOSS, vec!["gap_bytes".to_owned()]);
     entry.links = vec![Link { trace: TRACE, span: SpanId(1) }];
     entry.status = Status::Error("the prompt \"secret\" is too long".to_owned());
-    Trace { server: ServerId(1), spans: vec![entry] }
+    Trace { server: ServerId(1), sampled: true, spans: vec![entry] }
 }
 
 pub(crate) fn resource() -> Arc<Resource> {

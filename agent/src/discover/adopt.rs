@@ -1,0 +1,230 @@
+//! Which connections of a server are captured. The decision is a pure table of roles; the rest hands out ids.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use enginetap_common::watch::Verdict;
+use enginetap_core::capture::fact::{Conn, Role};
+use enginetap_core::ids::{ConnId, Fd, Pid};
+
+use super::proc::Inode;
+use super::sockets::{self, End, Peer, Socket, Sockets};
+
+/// A connection to be made known to the kernel programs: the descriptor of the fact, and what is wanted of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Adoption {
+    /// The connection, as the pipeline is to be told.
+    pub conn: Conn,
+    /// What is wanted of it.
+    pub verdict: Verdict,
+}
+
+/// Gives each socket its connection id: the same socket has the same id, in whichever process and descriptor.
+///
+/// Ids made here count from 1; the kernel programs' own have the top bit set.
+#[derive(Debug, Default)]
+pub struct ConnIds {
+    last: u64,
+    known: BTreeMap<Inode, ConnId>,
+}
+
+impl ConnIds {
+    /// The id of a socket.
+    pub fn of(&mut self, inode: Inode) -> ConnId {
+        let Self { last, known } = self;
+        *known.entry(inode).or_insert_with(|| {
+            *last += 1;
+            ConnId(*last)
+        })
+    }
+
+    /// Forgets sockets that are no more, so that a reused inode number is a new connection.
+    pub fn retain(&mut self, alive: impl Fn(Inode) -> bool) {
+        self.known.retain(|&inode, _| alive(inode));
+    }
+}
+
+/// What to do with the sockets that a server's processes have open when the agent attaches. `roles` are the
+/// processes of the one server whose sockets these are.
+#[must_use]
+pub fn adopt(sockets: &Sockets, roles: &BTreeMap<Pid, Role>, ids: &mut ConnIds) -> Vec<Adoption> {
+    let adoption = |socket: &Socket| {
+        let peer = sockets.peer(socket);
+        let verdict = verdict(socket, &peer, roles)?;
+        let conn = Conn {
+            conn: ids.of(socket.inode),
+            pid: socket.pid,
+            fd: socket.fd,
+            socket: socket.fact(&peer),
+            midstream: true,
+        };
+        Some(Adoption { conn, verdict })
+    };
+    sockets.list().iter().filter_map(adoption).collect()
+}
+
+/// What to do with a connection that the kernel programs found while attached, under the id that they gave it.
+/// `None`: it is no connection after all.
+///
+/// # Errors
+/// As [`sockets::look`]: mostly that the connection is closed already.
+pub fn adopt_new(
+    conn: ConnId,
+    pid: Pid,
+    fd: Fd,
+    roles: &BTreeMap<Pid, Role>,
+) -> io::Result<Option<Adoption>> {
+    let (socket, peer) = sockets::look(pid, fd)?;
+    let peer = match peer {
+        Some(peer) if roles.contains_key(&peer) => Peer::Inside([peer].into()),
+        Some(_) => Peer::Outside,
+        None => Peer::Unknown,
+    };
+    let conn = Conn { conn, pid, fd, socket: socket.fact(&peer), midstream: false };
+    Ok(verdict(&socket, &peer, roles).map(|verdict| Adoption { conn, verdict }))
+}
+
+/// What is wanted of a socket; `None`: it is no connection.
+#[must_use]
+pub fn verdict(socket: &Socket, peer: &Peer, roles: &BTreeMap<Pid, Role>) -> Option<Verdict> {
+    let transport = match socket.end {
+        End::Tcp { .. } => Transport::Tcp,
+        End::Unix { .. } => Transport::Unix,
+        End::TcpListener(_) | End::UnixListener(_) | End::Other => return None,
+    };
+    let role = roles.get(&socket.pid).copied().unwrap_or(Role::Other);
+    Some(wanted(role, transport, Opposite::of(socket.pid, peer, roles)))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Transport {
+    Tcp,
+    Unix,
+}
+
+/// Who is opposite, for the decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Opposite {
+    /// The process itself: a pair it wakes itself with.
+    Itself,
+    /// A process of the same server.
+    Inside(Role),
+    /// A client, or an engine on another node.
+    Outside,
+    /// The kernel did not tell.
+    Unknown,
+}
+
+impl Opposite {
+    fn of(pid: Pid, peer: &Peer, roles: &BTreeMap<Pid, Role>) -> Self {
+        match peer {
+            Peer::Inside(pids) if pids.contains(&pid) => Self::Itself,
+            // Where a descriptor was inherited by several, the first process with a role of interest counts.
+            Peer::Inside(pids) => {
+                let inside = |role: &Role| pids.iter().any(|pid| roles.get(pid) == Some(role));
+                let first =
+                    [Role::ApiServer, Role::EngineCore, Role::Coordinator, Role::Worker, Role::Supervisor];
+                Self::Inside(first.into_iter().find(inside).unwrap_or(Role::Other))
+            }
+            Peer::Outside => Self::Outside,
+            Peer::Unknown => Self::Unknown,
+        }
+    }
+}
+
+/// The policy. A connection between two watched processes is captured once, at the API server's end; the
+/// engine's own end only where the API server's is on another node.
+fn wanted(role: Role, transport: Transport, opposite: Opposite) -> Verdict {
+    use Opposite::{Inside, Itself, Outside, Unknown};
+    use Transport::{Tcp, Unix};
+    match (role, opposite, transport) {
+        (_, Itself, _) => Verdict::Ignore,
+        (Role::ApiServer, Outside | Unknown | Inside(Role::EngineCore | Role::Other), _) => Verdict::Payload,
+        // One API server as the HTTP client of another.
+        (Role::ApiServer, Inside(Role::ApiServer), Tcp) => Verdict::Payload,
+        (Role::ApiServer, Inside(Role::ApiServer), Unix) => Verdict::Ignore,
+        (Role::ApiServer, Inside(Role::Worker | Role::Coordinator | Role::Supervisor), _) => Verdict::Ignore,
+        (Role::EngineCore, Outside, _) | (Role::EngineCore, Unknown, Tcp) => Verdict::Payload,
+        (Role::EngineCore, Unknown, Unix) | (Role::EngineCore, Inside(_), _) => Verdict::Ignore,
+        (Role::Worker | Role::Coordinator | Role::Supervisor | Role::Other, _, _) => Verdict::Ignore,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_policy_captures_each_conversation_once() {
+        use Opposite::{Inside, Itself, Outside, Unknown};
+        use Role::{ApiServer, Coordinator, EngineCore, Other, Supervisor, Worker};
+        use Transport::{Tcp, Unix};
+        use Verdict::{Ignore, Payload};
+        for (role, transport, opposite, expected, why) in [
+            (ApiServer, Tcp, Outside, Payload, "HTTP of a client"),
+            (ApiServer, Unix, Outside, Payload, "HTTP over a Unix socket"),
+            (ApiServer, Unix, Inside(EngineCore), Payload, "ZMQ with the engine"),
+            (ApiServer, Tcp, Inside(EngineCore), Payload, "ZMQ over TCP on one machine"),
+            (ApiServer, Unix, Inside(Other), Payload, "an engine whose title is not there yet"),
+            (ApiServer, Unix, Unknown, Payload, "ZMQ where the kernel does not tell peers"),
+            (ApiServer, Unix, Inside(Coordinator), Ignore, "load figures"),
+            (ApiServer, Unix, Inside(Supervisor), Ignore, "multiprocessing's pipes"),
+            (ApiServer, Unix, Itself, Ignore, "the event loop's own pair"),
+            (ApiServer, Tcp, Inside(ApiServer), Payload, "one API server asks another"),
+            (EngineCore, Unix, Inside(ApiServer), Ignore, "the other end is captured"),
+            (EngineCore, Tcp, Inside(ApiServer), Ignore, "the other end is captured"),
+            (EngineCore, Unix, Inside(Worker), Ignore, "step notifies"),
+            (EngineCore, Unix, Inside(Coordinator), Ignore, "statistics that are no steps"),
+            (EngineCore, Tcp, Outside, Payload, "an API server on another node"),
+            (EngineCore, Unix, Unknown, Ignore, "the API server's end is captured"),
+            (Worker, Tcp, Outside, Ignore, "gloo, NCCL"),
+            (Worker, Unix, Inside(EngineCore), Ignore, "step notifies"),
+            (Coordinator, Tcp, Outside, Ignore, "no requests there"),
+            (Supervisor, Tcp, Outside, Ignore, "serves nothing"),
+            (Other, Tcp, Outside, Ignore, "of no interest"),
+        ] {
+            assert_eq!(wanted(role, transport, opposite), expected, "{role:?} {opposite:?}: {why}");
+        }
+    }
+
+    #[test]
+    fn a_listening_socket_is_no_connection() {
+        let end = End::TcpListener("0.0.0.0:8000".parse().unwrap());
+        let socket = Socket { pid: Pid(1), fd: Fd(3), inode: Inode(9), end };
+        assert_eq!(verdict(&socket, &Peer::Unknown, &BTreeMap::from([(Pid(1), Role::ApiServer)])), None);
+    }
+
+    #[test]
+    fn a_connection_made_while_attached_is_looked_at_by_itself() {
+        let (one, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let (me, fd) = (Pid(std::process::id()), Fd(std::os::fd::AsRawFd::as_raw_fd(&one)));
+        let roles = BTreeMap::from([(me, Role::ApiServer)]);
+        let adoption = adopt_new(ConnId(1 << 63), me, fd, &roles).unwrap().unwrap();
+        assert_eq!((adoption.verdict, adoption.conn.midstream), (Verdict::Ignore, false));
+        assert_eq!(adoption.conn.conn, ConnId(1 << 63));
+    }
+
+    #[test]
+    fn a_socket_keeps_its_id_until_it_is_forgotten() {
+        let mut ids = ConnIds::default();
+        assert_eq!((ids.of(Inode(7)), ids.of(Inode(8)), ids.of(Inode(7))), (ConnId(1), ConnId(2), ConnId(1)));
+        ids.retain(|inode| inode != Inode(7));
+        assert_eq!((ids.of(Inode(7)), ids.of(Inode(8))), (ConnId(3), ConnId(2)));
+    }
+
+    #[test]
+    fn the_role_of_an_inherited_descriptor_is_its_most_interesting_holders() {
+        let roles = BTreeMap::from([
+            (Pid(1), Role::Supervisor),
+            (Pid(2), Role::EngineCore),
+            (Pid(3), Role::ApiServer),
+        ]);
+        let opposite = |pids: &[u32]| {
+            Opposite::of(Pid(3), &Peer::Inside(pids.iter().copied().map(Pid).collect()), &roles)
+        };
+        assert_eq!(opposite(&[1, 2]), Opposite::Inside(Role::EngineCore));
+        assert_eq!(opposite(&[1, 9]), Opposite::Inside(Role::Supervisor));
+        assert_eq!(opposite(&[9]), Opposite::Inside(Role::Other));
+        assert_eq!(opposite(&[3, 2]), Opposite::Itself);
+    }
+}

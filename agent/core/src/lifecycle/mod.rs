@@ -12,6 +12,8 @@ mod server;
 mod settle;
 mod spans;
 mod stages;
+#[cfg(test)]
+mod tests;
 pub mod totals;
 
 use std::collections::{BTreeMap, HashMap};

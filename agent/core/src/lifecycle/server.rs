@@ -147,7 +147,7 @@ impl Server {
             }
             EngineSignal::Step { at, step } => self.step(pid, *step, at, context),
             EngineSignal::Ready { at: _, ready: _ } => {}
-            EngineSignal::Dead { at } => self.gone(pid, at, context),
+            EngineSignal::Dead { at } => self.engine_died(pid, at, context),
         }
     }
 

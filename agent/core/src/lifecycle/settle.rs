@@ -251,24 +251,39 @@ impl Server {
         self.end_all(None, Ending::Detached, at, context);
     }
 
+    /// The engine behind a frontend died: its requests end. The exchanges go on until the frontend has told its
+    /// clients.
+    pub(super) fn engine_died(&mut self, pid: Pid, at: MonoTime, context: &mut Context<'_>) {
+        for name in self.requests_of(Some(pid)) {
+            self.give_up(&name, Ending::Died, at, context);
+        }
+    }
+
+    fn requests_of(&self, pid: Option<Pid>) -> Vec<String> {
+        let of = self.requests.iter().filter(|(_, request)| pid.is_none_or(|pid| pid == request.pid));
+        let mut names: Vec<_> = of.map(|(name, request)| (request.added, name.clone())).collect();
+        names.sort();
+        names.into_iter().map(|(_, name)| name).collect()
+    }
+
     fn end_all(&mut self, pid: Option<Pid>, ending: Ending, at: MonoTime, context: &mut Context<'_>) {
-        let of = |p: Pid| pid.is_none_or(|pid| pid == p);
-        let mut exchanges: Vec<_> = self.exchanges.values().filter(|e| of(e.pid)).map(|e| e.id).collect();
+        let requests = self.requests_of(pid);
+        for name in &requests {
+            self.give_up(name, ending, at, context);
+        }
+        let of = self.exchanges.values_mut().filter(|e| pid.is_none_or(|pid| pid == e.pid));
+        let mut exchanges = Vec::new();
+        for exchange in of {
+            exchange.ended.get_or_insert((at, false));
+            exchanges.push(exchange.id);
+        }
         exchanges.sort();
         for id in exchanges {
             self.claim(id);
             self.close(id, ending, at, context);
         }
-        let mut requests: Vec<_> = self
-            .requests
-            .iter()
-            .filter(|(_, r)| of(r.pid))
-            .map(|(name, r)| (r.added, name.clone()))
-            .collect();
-        requests.sort();
-        for (_, name) in requests {
-            self.give_up(&name, ending, at, context);
-            self.emit_alone(&name, context);
+        for name in &requests {
+            self.emit_alone(name, context);
         }
     }
 }

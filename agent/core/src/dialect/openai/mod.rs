@@ -5,6 +5,8 @@
 //! and body; [`body()`] reads a whole response body and [`event()`] one server-sent event. None of them
 //! fails: a field that is absent, of another type than the API says or lost in a gap is left out, alone.
 
+mod content;
+mod json;
 mod request;
 mod response;
 mod route;

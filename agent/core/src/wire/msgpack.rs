@@ -104,22 +104,19 @@ impl<'a> Reader<'a> {
         // What is still to be skipped is one number, whatever the nesting.
         let mut left = count;
         while left > 0 {
-            left -= 1;
-            let more = match self.token()? {
-                Token::Array(len) => u64::from(len),
-                Token::Map(len) => 2 * u64::from(len),
-                Token::Nil
-                | Token::Bool(_)
-                | Token::Int(_)
-                | Token::Big(_)
-                | Token::Float(_)
-                | Token::Str(_)
-                | Token::Bin(_)
-                | Token::Ext(..) => 0,
-            };
-            left = left.saturating_add(more);
+            left = (left - 1).saturating_add(self.token()?.inside());
         }
         Ok(())
+    }
+
+    /// The next token; what is inside an array or a map is gone past.
+    ///
+    /// # Errors
+    /// As [`Reader::skip`].
+    pub fn scalar(&mut self) -> Result<Token<'a>, Error> {
+        let token = self.token()?;
+        self.skip_values(token.inside())?;
+        Ok(token)
     }
 
     /// The bytes of the next value with everything inside it, and goes past it.
@@ -137,7 +134,23 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// [`Error::Type`] when something else comes (nothing is consumed), else as [`Reader::token`].
     pub fn array(&mut self) -> Result<u32, Error> {
-        self.typed(|token| if let Token::Array(len) = token { Some(len) } else { None })
+        self.typed(Token::array)
+    }
+
+    /// The length of the array that comes next, or nothing for nil.
+    ///
+    /// # Errors
+    /// As [`Reader::array`].
+    pub fn array_or_nil(&mut self) -> Result<Option<u32>, Error> {
+        self.or_nil(Token::array)
+    }
+
+    /// The length of the array that comes next; any other value is gone past.
+    ///
+    /// # Errors
+    /// As [`Reader::skip`].
+    pub fn array_or_skip(&mut self) -> Result<Option<u32>, Error> {
+        self.or_skip(Token::array)
     }
 
     /// The number of pairs of the map that comes next.
@@ -145,7 +158,23 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// As [`Reader::array`].
     pub fn map(&mut self) -> Result<u32, Error> {
-        self.typed(|token| if let Token::Map(len) = token { Some(len) } else { None })
+        self.typed(Token::map)
+    }
+
+    /// The number of pairs of the map that comes next, or nothing for nil.
+    ///
+    /// # Errors
+    /// As [`Reader::array`].
+    pub fn map_or_nil(&mut self) -> Result<Option<u32>, Error> {
+        self.or_nil(Token::map)
+    }
+
+    /// The number of pairs of the map that comes next; any other value is gone past.
+    ///
+    /// # Errors
+    /// As [`Reader::skip`].
+    pub fn map_or_skip(&mut self) -> Result<Option<u32>, Error> {
+        self.or_skip(Token::map)
     }
 
     /// The text that comes next.
@@ -153,7 +182,39 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// As [`Reader::array`].
     pub fn str(&mut self) -> Result<&'a [u8], Error> {
-        self.typed(|token| if let Token::Str(text) = token { Some(text) } else { None })
+        self.typed(Token::str)
+    }
+
+    /// Goes through `len` pairs of a map: `each` gets every key that is text, and the reader before its value,
+    /// which it goes past.
+    ///
+    /// # Errors
+    /// As [`Reader::skip`], and whatever `each` gives.
+    pub fn pairs(
+        &mut self,
+        len: u32,
+        mut each: impl FnMut(&'a [u8], &mut Self) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        for _ in 0..len {
+            match self.scalar()?.str() {
+                Some(key) => each(key, self)?,
+                None => self.skip()?,
+            }
+        }
+        Ok(())
+    }
+
+    fn or_nil<T>(&mut self, pick: impl FnOnce(Token<'a>) -> Option<T>) -> Result<Option<T>, Error> {
+        self.typed(|token| if token == Token::Nil { Some(None) } else { pick(token).map(Some) })
+    }
+
+    fn or_skip<T>(&mut self, pick: impl FnOnce(Token<'a>) -> Option<T>) -> Result<Option<T>, Error> {
+        let token = self.token()?;
+        let picked = pick(token);
+        if picked.is_none() {
+            self.skip_values(token.inside())?;
+        }
+        Ok(picked)
     }
 
     fn typed<T>(&mut self, pick: impl FnOnce(Token<'a>) -> Option<T>) -> Result<T, Error> {
@@ -165,21 +226,26 @@ impl<'a> Reader<'a> {
 }
 
 impl<'a> Token<'a> {
-    /// The number, where it is a whole one that is not negative.
-    #[must_use]
-    pub fn u64(self) -> Option<u64> {
+    /// How many values follow that belong to this one.
+    fn inside(self) -> u64 {
         match self {
-            Self::Int(number) => u64::try_from(number).ok(),
-            Self::Big(number) => Some(number),
+            Self::Array(len) => u64::from(len),
+            Self::Map(len) => 2 * u64::from(len),
             Self::Nil
             | Self::Bool(_)
+            | Self::Int(_)
+            | Self::Big(_)
             | Self::Float(_)
             | Self::Str(_)
             | Self::Bin(_)
-            | Self::Array(_)
-            | Self::Map(_)
-            | Self::Ext(..) => None,
+            | Self::Ext(..) => 0,
         }
+    }
+
+    /// The number, where it is a whole one that is not negative.
+    #[must_use]
+    pub fn u64(self) -> Option<u64> {
+        if let Self::Big(number) = self { Some(number) } else { u64::try_from(self.i64()?).ok() }
     }
 
     /// The number, where it is a whole one that is not negative and fits.
@@ -194,22 +260,17 @@ impl<'a> Token<'a> {
         if let Self::Int(number) = self { Some(number) } else { None }
     }
 
+    /// The number, where it is written as a floating one.
+    #[must_use]
+    pub fn float(self) -> Option<f64> {
+        if let Self::Float(number) = self { Some(number) } else { None }
+    }
+
     /// The number, whole ones widened.
     #[must_use]
     pub fn f64(self) -> Option<f64> {
         #[allow(clippy::cast_precision_loss, reason = "a double is what was asked for")]
-        match self {
-            Self::Float(number) => Some(number),
-            Self::Int(number) => Some(number as f64),
-            Self::Big(number) => Some(number as f64),
-            Self::Nil
-            | Self::Bool(_)
-            | Self::Str(_)
-            | Self::Bin(_)
-            | Self::Array(_)
-            | Self::Map(_)
-            | Self::Ext(..) => None,
-        }
+        self.float().or(self.i64().map(|number| number as f64)).or(self.u64().map(|number| number as f64))
     }
 
     /// The truth value.
@@ -222,6 +283,30 @@ impl<'a> Token<'a> {
     #[must_use]
     pub fn string(self) -> Option<String> {
         if let Self::Str(text) = self { Some(String::from_utf8_lossy(text).into_owned()) } else { None }
+    }
+
+    /// The bytes, of any type.
+    #[must_use]
+    pub fn bytes(self) -> Option<&'a [u8]> {
+        if let Self::Bin(bytes) | Self::Ext(_, bytes) = self { Some(bytes) } else { None }
+    }
+
+    /// The length of the array that begins here.
+    #[must_use]
+    pub fn array(self) -> Option<u32> {
+        if let Self::Array(len) = self { Some(len) } else { None }
+    }
+
+    /// The number of pairs of the map that begins here.
+    #[must_use]
+    pub fn map(self) -> Option<u32> {
+        if let Self::Map(len) = self { Some(len) } else { None }
+    }
+
+    /// The text's bytes.
+    #[must_use]
+    pub fn str(self) -> Option<&'a [u8]> {
+        if let Self::Str(text) = self { Some(text) } else { None }
     }
 }
 

@@ -164,7 +164,7 @@ impl Decoder {
         match content {
             // Of an unknown length: longer than any frame.
             Content::Gap { len } => self.gap(len.unwrap_or(u64::MAX), time, losses, sink),
-            Content::End => {}
+            Content::End => self.end(time, losses, sink),
             Content::Bytes(bytes) => {
                 let rest = self.place(bytes, starts_call, losses);
                 if matches!(self.phase, Phase::Frames) {
@@ -347,34 +347,33 @@ impl Decoder {
     }
 
     fn gap(&mut self, len: u64, time: MonoTime, losses: &mut Losses, sink: &mut impl FnMut(&Message<'_>)) {
-        match self.phase {
-            Phase::Foreign | Phase::Searching => {}
-            Phase::Greeting(_) => self.lose_place(time, losses, sink),
-            Phase::Frames => match &mut self.open {
-                Some(open) if len <= open.left => {
-                    open.left -= len;
-                    if len > 0 {
-                        self.pending.hole();
-                    }
-                    self.end_frame(time, losses, sink);
-                }
-                Some(_) | None => {
-                    self.pending.hole();
-                    self.lose_place(time, losses, sink);
-                }
-            },
+        match (&self.phase, &mut self.open) {
+            (Phase::Foreign | Phase::Searching, _) => {}
+            (Phase::Frames | Phase::Greeting(_), _) if len == 0 => {}
+            (Phase::Frames, Some(open)) if len <= open.left => {
+                open.left -= len;
+                self.pending.hole();
+                self.end_frame(time, losses, sink);
+            }
+            (Phase::Frames | Phase::Greeting(_), Some(_) | None) => self.lose_place(time, losses, sink),
         }
     }
 
     /// Gives what there is of the message and goes to look for another beginning.
     fn lose_place(&mut self, time: MonoTime, losses: &mut Losses, sink: &mut impl FnMut(&Message<'_>)) {
         losses.add(Loss::Resync, 1);
-        if self.open.is_none_or(|open| !open.head.command) && !self.pending.is_empty() {
+        self.end(time, losses, sink);
+        self.phase = Phase::Searching;
+    }
+
+    /// Gives what there is of the message: nothing more of it will come.
+    fn end(&mut self, time: MonoTime, losses: &mut Losses, sink: &mut impl FnMut(&Message<'_>)) {
+        let command = self.open.is_some_and(|open| open.head.command);
+        if !command && !self.pending.is_empty() {
             self.pending.hole();
             self.pending.deliver(time, losses, sink);
         }
         self.forget();
-        self.phase = Phase::Searching;
     }
 
     fn forget(&mut self) {

@@ -28,7 +28,10 @@ pub fn look(bytes: &[u8]) -> Found {
     let mut heads = 0_u32;
     while !rest.is_empty() {
         let Some((head, body)) = frame(rest) else {
-            return if heads > 0 && rest.len() < FrameHead::LONGEST { Found::Likely } else { Found::Nothing };
+            let short = rest.first().is_some_and(|first| {
+                *first <= flags::MORE | flags::LONG | flags::COMMAND && rest.len() < FrameHead::len_of(*first)
+            });
+            return if heads > 0 && short { Found::Likely } else { Found::Nothing };
         };
         let len = usize::try_from(head.len).unwrap_or(usize::MAX);
         let (body, after) = body.split_at(len.min(body.len()));

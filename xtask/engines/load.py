@@ -1,0 +1,268 @@
+#!/usr/bin/env python3
+"""Send requests to an OpenAI-compatible server and write down what a client sees of each (standard library only).
+
+One JSON line per request on stdout, in order of completion; a last line `{"summary": ...}`; a sentence on stderr.
+Times are seconds; `sent` is CLOCK_MONOTONIC, so it can be laid over what a profiler on this machine saw.
+"""
+import argparse
+import http.client
+import itertools
+import json
+import random
+import signal
+import statistics
+import sys
+import threading
+import time
+import urllib.parse
+
+WORDS = "import os sys def return class self value path name list dict for while with open read write None True".split()
+SHARED = " ".join(WORDS * 6)
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+
+
+def words(rng, low, high):
+    return " ".join(rng.choice(WORDS) for _ in range(rng.randint(low, high)))
+
+
+class Request:
+    """What to send and how: `abort_after` closes the connection after so many events."""
+
+    def __init__(self, kind, path, body, abort_after=None, headers=None):
+        self.kind, self.path, self.body = kind, path, body
+        self.abort_after, self.headers = abort_after, headers or {}
+
+    @property
+    def stream(self):
+        return bool(self.body.get("stream"))
+
+
+def chat(rng, options, **more):
+    body = {"messages": [{"role": "user", "content": words(rng, 4, 48)}], "max_tokens": options.max_tokens,
+            "temperature": 0, "ignore_eos": True, **more}
+    return Request("chat", CHAT, body)
+
+
+def completion(rng, options, **more):
+    body = {"prompt": words(rng, 4, 48), "max_tokens": options.max_tokens, "temperature": 0, "ignore_eos": True, **more}
+    return Request("completion", COMPLETIONS, body)
+
+
+def abort(rng, options):
+    request = completion(rng, options, stream=True, max_tokens=max(64, 8 * options.max_tokens))
+    request.abort_after = 3
+    return request
+
+
+def traced(rng, options):
+    request = chat(rng, options, **STREAM)
+    request.headers["traceparent"] = f"00-{rng.getrandbits(128) | 1:032x}-{rng.getrandbits(64) | 1:016x}-01"
+    return request
+
+
+def parallel(rng, options):
+    return completion(rng, options, n=2, temperature=0.8, seed=rng.randrange(1000))
+
+
+def batch(rng, options):
+    return completion(rng, options, prompt=[words(rng, 4, 24) for _ in range(3)])
+
+
+STREAM = {"stream": True, "stream_options": {"include_usage": True}}
+
+# How each kind is made, and its weight in `mixed`.
+KINDS = {
+    "chat": (lambda r, o: chat(r, o), 3),
+    "chat-stream": (lambda r, o: chat(r, o, **STREAM), 4),
+    "completion": (lambda r, o: completion(r, o), 2),
+    "completion-stream": (lambda r, o: completion(r, o, **STREAM), 3),
+    "parallel": (parallel, 1),
+    "batch": (batch, 1),
+    "stop": (lambda r, o: completion(r, o, stop=[" the", "e"], stream=r.random() < 0.5), 1),
+    "logprobs": (lambda r, o: completion(r, o, logprobs=2), 1),
+    "chat-logprobs": (lambda r, o: chat(r, o, logprobs=True, top_logprobs=2, **STREAM), 1),
+    "abort": (abort, 1),
+    "bad": (lambda r, o: completion(r, o, temperature=-3), 1),
+    "prefix": (lambda r, o: completion(r, o, prompt=SHARED + " " + words(r, 2, 6), **STREAM), 2),
+    "long": (lambda r, o: completion(r, o, prompt=words(r, 300, 400)), 1),
+    "traced": (traced, 1),
+}
+
+
+def choose(rng, options):
+    names = list(KINDS) if options.mode == "mixed" else options.mode.split(",")
+    kind = rng.choices(names, [KINDS[name][1] for name in names])[0]
+    request = KINDS[kind][0](rng, options)
+    request.kind = kind
+    request.body["model"] = options.model
+    return request
+
+
+def has_token(event):
+    """Whether an event carries output (chat's first one carries only the role)."""
+    for choice in event.get("choices") or []:
+        delta = choice.get("delta")
+        if choice.get("text") or (delta and (delta.get("content") or delta.get("reasoning_content"))):
+            return True
+    return False
+
+
+def read_stream(answer, request, record, start):
+    arrivals = []
+    for line in answer:
+        if not line.startswith(b"data: ") or line.startswith(b"data: [DONE]"):
+            continue
+        now, event = time.monotonic(), json.loads(line[6:])
+        record["id"] = record.get("id") or event.get("id")
+        record["events"] = record.get("events", 0) + 1
+        if has_token(event):
+            arrivals.append(now)
+        if event.get("usage"):
+            record["usage"] = event["usage"]
+        if any(c.get("finish_reason") for c in event.get("choices") or []):
+            record["finish"] = [c.get("finish_reason") for c in event["choices"]]
+        if request.abort_after and record["events"] >= request.abort_after:
+            record["aborted"] = True
+            answer.close()  # the socket closes with the last that holds it
+            break
+    if arrivals:
+        record["ttft"] = round(arrivals[0] - start, 6)
+        gaps = [b - a for a, b in zip(arrivals, arrivals[1:])]
+        record["itl"] = round(statistics.fmean(gaps), 6) if gaps else None
+
+
+def read_whole(answer, record):
+    text = answer.read()
+    try:
+        body = json.loads(text)
+    except ValueError:
+        record["body"] = text[:200].decode(errors="replace")
+        return
+    record["id"], record["usage"] = body.get("id"), body.get("usage")
+    record["finish"] = [c.get("finish_reason") for c in body.get("choices") or []]
+    if answer.status != 200:
+        record["error"] = body
+
+
+def send(options, number, request):
+    headers = {"Content-Type": "application/json", "X-Request-Id": f"load-{options.seed}-{number}", **request.headers}
+    connection = http.client.HTTPConnection(options.host, options.port, timeout=options.timeout)
+    record = {"n": number, "kind": request.kind, "path": request.path, "stream": request.stream,
+              "request_id": headers["X-Request-Id"], "traceparent": headers.get("traceparent")}
+    start = time.monotonic()
+    record["sent"] = round(start, 6)
+    try:
+        connection.request("POST", request.path, json.dumps(request.body), headers)
+        answer = connection.getresponse()
+        record["status"] = answer.status
+        if request.stream and answer.status == 200:
+            read_stream(answer, request, record, start)
+        else:
+            read_whole(answer, record)
+    except (OSError, http.client.HTTPException) as error:
+        record["failed"] = repr(error)
+    record["e2e"] = round(time.monotonic() - start, 6)
+    connection.close()
+    return record
+
+
+def served_model(options):
+    connection = http.client.HTTPConnection(options.host, options.port, timeout=options.timeout)
+    connection.request("GET", "/v1/models")
+    return json.load(connection.getresponse())["data"][0]["id"]
+
+
+def summarize(records, wall):
+    def quantiles(values):
+        values = sorted(v for v in values if v is not None)
+        if not values:
+            return None
+        at = lambda q: values[min(len(values) - 1, int(q * len(values)))]
+        return {"mean": round(statistics.fmean(values), 6), "p50": at(0.5), "p90": at(0.9), "p99": at(0.99)}
+
+    usage = [r["usage"] for r in records if r.get("usage")]
+    output = sum(u.get("completion_tokens") or 0 for u in usage)
+    return {
+        "requests": len(records),
+        "failed": sum("failed" in r for r in records),
+        "aborted": sum(bool(r.get("aborted")) for r in records),
+        "rejected": sum(r.get("status", 200) != 200 for r in records),
+        "seconds": round(wall, 3),
+        "prompt_tokens": sum(u.get("prompt_tokens") or 0 for u in usage),
+        "output_tokens": output,
+        "output_tokens_per_s": round(output / wall, 2) if wall > 0 else 0,
+        "ttft": quantiles(r.get("ttft") for r in records),
+        "itl": quantiles(r.get("itl") for r in records),
+        "e2e": quantiles(r["e2e"] for r in records if r.get("status") == 200 and not r.get("aborted")),
+    }
+
+
+def drive(options):
+    numbers, records, lock = itertools.count(), [], threading.Lock()
+    stop = threading.Event()
+    for name in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(name, lambda *_: stop.set())
+    end = time.monotonic() + options.duration if options.duration else None
+
+    def client():
+        while not stop.is_set() and (end is None or time.monotonic() < end):
+            with lock:
+                number = next(numbers)
+            if options.requests and number >= options.requests:
+                return
+            # Seeded by its number, not its thread: the same requests at any concurrency.
+            record = send(options, number, choose(random.Random(f"{options.seed}-{number}"), options))
+            with lock:
+                records.append(record)
+                if not options.quiet:
+                    print(json.dumps(record), flush=True)
+
+    start = time.monotonic()
+    clients = [threading.Thread(target=client, daemon=True) for _ in range(options.concurrency)]
+    for thread in clients:
+        thread.start()
+    for thread in clients:
+        while thread.is_alive():
+            thread.join(0.2)
+    return records, time.monotonic() - start
+
+
+def arguments():
+    parser = argparse.ArgumentParser(prog="load", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--url", default="http://127.0.0.1:8000", help="the server (default %(default)s)")
+    parser.add_argument("--model", help="default: the first that the server names")
+    parser.add_argument("--mode", default="mixed", help="mixed, or kinds joined by commas: " + ", ".join(KINDS))
+    parser.add_argument("-n", "--requests", type=int, default=0, help="stop after so many")
+    parser.add_argument("-d", "--duration", type=float, default=0, help="stop after so many seconds")
+    parser.add_argument("-c", "--concurrency", type=int, default=4, help="requests at once (default %(default)s)")
+    parser.add_argument("--max-tokens", type=int, default=24, help="output tokens of each (default %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="the same seed sends the same requests")
+    parser.add_argument("--timeout", type=float, default=180, help="seconds for one request (default %(default)s)")
+    parser.add_argument("-q", "--quiet", action="store_true", help="only the summary line")
+    options = parser.parse_args()
+    unknown = [m for m in options.mode.split(",") if m != "mixed" and m not in KINDS]
+    if unknown:
+        parser.error(f"no such mode: {', '.join(unknown)}")
+    if not options.requests and not options.duration:
+        options.requests = 32
+    url = urllib.parse.urlsplit(options.url)
+    options.host, options.port = url.hostname, url.port or 80
+    return options
+
+
+def main():
+    options = arguments()
+    try:
+        options.model = options.model or served_model(options)
+    except (OSError, ValueError, LookupError) as error:
+        sys.exit(f"{options.url} does not answer /v1/models: {error}")
+    records, wall = drive(options)
+    summary = summarize(records, wall)
+    print(json.dumps({"summary": summary}), flush=True)
+    print(f"{summary['requests']} requests in {wall:.1f} s, {summary['output_tokens_per_s']:.0f} output tokens/s, "
+          f"{summary['rejected']} rejected, {summary['aborted']} aborted, {summary['failed']} failed", file=sys.stderr)
+    return 1 if summary["failed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

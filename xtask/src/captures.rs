@@ -1,0 +1,152 @@
+//! `cargo xtask captures`: recordings of real engines, for replays.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::Command as Process;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Subcommand};
+use enginetap_core::capture;
+use flate2::read::MultiGzDecoder;
+
+use crate::engines::load::Background;
+use crate::engines::server::Server;
+use crate::engines::{client, vllm};
+use crate::{agent, repo, say, setup, shell};
+
+/// What to do with captures.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Convert a recording of socket calls (JSON lines, gzip) to a capture file.
+    Import(Import),
+    /// Record a real vLLM under load into tests/captures: NAME.cap, its /metrics and the client's view.
+    Record(Record),
+}
+
+/// Options of `import`.
+#[derive(Args, Debug)]
+pub struct Import {
+    /// The recording.
+    pub file: PathBuf,
+    /// The capture to write.
+    #[arg(short, long)]
+    pub output: PathBuf,
+    /// The engine's version, where the recording does not say it.
+    #[arg(long)]
+    pub version: Option<String>,
+}
+
+/// Options of `record`.
+#[derive(Args, Debug)]
+pub struct Record {
+    /// The capture's name.
+    pub name: String,
+    /// The vLLM to record.
+    #[arg(long, default_value = vllm::DEFAULT_VERSION)]
+    pub version: String,
+    /// The load's kinds of request (see `engines load vllm -- --help`).
+    #[arg(long, default_value = "mixed")]
+    pub mode: String,
+    /// How many requests.
+    #[arg(long, default_value_t = 24)]
+    pub requests: u32,
+    /// How many at once.
+    #[arg(long, default_value_t = 4)]
+    pub concurrency: u32,
+    /// Options for vLLM, after `--`.
+    #[arg(last = true)]
+    pub options: Vec<String>,
+}
+
+/// Does it.
+///
+/// # Errors
+/// When a file cannot be read or written, or the engine cannot be recorded.
+pub fn run(command: &Command) -> Result<()> {
+    match command {
+        Command::Import(options) => import(options),
+        Command::Record(options) => record(options),
+    }
+}
+
+/// The file's name says the version where nothing else does: `vllm-0.32.0.jsonl.gz`.
+fn import(options: &Import) -> Result<()> {
+    let Import { file, output, version } = options;
+    let text = lines(file)?;
+    let named = version.clone().or_else(|| version_in(file));
+    let capture = capture::import::import(text.lines(), named.as_deref())
+        .with_context(|| format!("{} cannot be imported", file.display()))?;
+    std::fs::write(output, &capture).with_context(|| format!("cannot write {}", output.display()))?;
+    say::step(format!("wrote {} ({} bytes)", output.display(), capture.len()));
+    Ok(())
+}
+
+fn lines(file: &Path) -> Result<String> {
+    let bytes = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let mut text = String::new();
+    let read = if file.extension().is_some_and(|ending| ending == "gz") {
+        MultiGzDecoder::new(bytes.as_slice()).read_to_string(&mut text)
+    } else {
+        bytes.as_slice().read_to_string(&mut text)
+    };
+    read.with_context(|| format!("{} is no text, or damaged", file.display()))?;
+    Ok(text)
+}
+
+fn version_in(file: &Path) -> Option<String> {
+    let name = file.file_name()?.to_str()?.strip_prefix("vllm-")?;
+    let version = name.strip_suffix(".gz").unwrap_or(name).strip_suffix(".jsonl")?;
+    version.starts_with(|c: char| c.is_ascii_digit()).then(|| version.to_owned())
+}
+
+fn record(options: &Record) -> Result<()> {
+    let Record { name, version, mode: _, requests: _, concurrency: _, options: flags } = options;
+    setup::for_attach()?;
+    let binary = agent::build(true)?;
+    let folder = repo::root().join("tests/captures");
+    std::fs::create_dir_all(&folder)?;
+    let server = vllm::serve::start(version, 0, flags)?;
+    let recorded = record_server(options, &binary, &server, &folder);
+    server.stop()?;
+    recorded?;
+    say::step(format!("wrote {}", folder.join(format!("{name}.cap")).display()));
+    Ok(())
+}
+
+fn record_server(options: &Record, binary: &Path, server: &Server, folder: &Path) -> Result<()> {
+    let Record { name, version: _, mode, requests, concurrency, options: _ } = options;
+    let file = |ending: &str| folder.join(format!("{name}.{ending}"));
+    let mut recorder = Process::new(binary);
+    recorder.args(["record", "--pid", &server.pid.to_string(), "-o"]).arg(file("cap"));
+    let mut recorder = recorder.spawn().context("cannot start enginetap record")?;
+    // The probes are live within a second; a request sent before would be recorded in part.
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    let (requests, concurrency) = (requests.to_string(), concurrency.to_string());
+    let arguments = ["--mode", mode, "--requests", &requests, "--concurrency", &concurrency];
+    Background::start(&server.url(), &arguments, Some(&file("client.jsonl")))?.wait()?;
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    shell::run(Process::new("kill").args(["-INT", &recorder.id().to_string()]))?;
+    let status = recorder.wait()?;
+    if !status.success() {
+        bail!("enginetap record ended with {status}");
+    }
+    std::fs::write(file("metrics.txt"), client::get(&format!("{}/metrics", server.url()))?)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_is_in_the_recordings_name() {
+        assert_eq!(version_in(Path::new("a/vllm-0.32.0.jsonl.gz")).as_deref(), Some("0.32.0"));
+        assert_eq!(version_in(Path::new("vllm-0.12.0.post2.jsonl")).as_deref(), Some("0.12.0.post2"));
+        assert_eq!(version_in(Path::new("pd-nixl-decode.jsonl.gz")), None);
+    }
+
+    #[test]
+    fn a_recording_that_is_not_there_is_named() {
+        assert!(lines(Path::new("/no/such.jsonl.gz")).unwrap_err().to_string().contains("/no/such.jsonl.gz"));
+    }
+}

@@ -1,0 +1,154 @@
+//! `cargo xtask demo`: what a user would see, for one who has no server at hand.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use crate::engines::load::Background;
+use crate::engines::server::Server;
+use crate::engines::vllm;
+use crate::interrupt::Interrupt;
+use crate::{agent, repo, say, setup};
+
+/// Options of `demo`.
+#[derive(Args, Debug)]
+pub struct Options {
+    /// Show it from a recorded capture: no root, no engine, no download.
+    #[arg(long)]
+    pub replay: bool,
+    /// The vLLM to bring up.
+    #[arg(long, default_value = vllm::DEFAULT_VERSION)]
+    pub version: String,
+    /// How long to watch it, in seconds.
+    #[arg(long, default_value_t = 20)]
+    pub seconds: u32,
+    /// Options for the agent, after `--`, in place of `-v`.
+    #[arg(last = true)]
+    pub agent: Vec<String>,
+}
+
+/// Shows it.
+///
+/// # Errors
+/// When something cannot be brought up; what was started is stopped in any case.
+pub fn run(options: &Options) -> Result<()> {
+    if options.replay { replay(options) } else { live(options) }
+}
+
+fn live(options: &Options) -> Result<()> {
+    if !repo::is_root() {
+        bail!(
+            "attaching needs root: `sudo -E cargo xtask demo`, or `cargo xtask demo --replay` for a recorded one"
+        );
+    }
+    let interrupt = Interrupt::watch()?;
+    setup::for_attach()?;
+    let binary = agent::build(true)?;
+    let server = vllm::serve::start(&options.version, 0, &[])?;
+    let shown = watch(options, &binary, &server, &interrupt);
+    server.stop()?;
+    shown
+}
+
+/// Load beside, the agent in front, until it ends.
+fn watch(options: &Options, binary: &Path, server: &Server, interrupt: &Interrupt) -> Result<()> {
+    let duration = format!("{}", options.seconds.saturating_add(2));
+    let arguments = ["--mode", "mixed", "--concurrency", "3", "--max-tokens", "16", "--duration", &duration];
+    say::step("sending it chats, completions, streams, aborts and errors");
+    let load = Background::start(&server.url(), &arguments, None)?;
+    let mut command = Command::new(binary);
+    command.args(["attach", "--pid", &server.pid.to_string(), "--for", &format!("{}s", options.seconds)]);
+    if options.agent.is_empty() {
+        command.arg("-v");
+    }
+    command.args(&options.agent);
+    say::step(format!(
+        "enginetap attach --pid {} --for {}s -v   (Ctrl-C stops everything)",
+        server.pid, options.seconds
+    ));
+    let result = foreground(&mut command, interrupt);
+    drop(load);
+    result
+}
+
+/// Runs the agent in front. A Ctrl-C at the terminal reaches it too; a signal to this process alone is passed on.
+fn foreground(command: &mut Command, interrupt: &Interrupt) -> Result<()> {
+    let mut child = command.spawn().context("cannot start enginetap")?;
+    let process = i32::try_from(child.id()).ok().and_then(crate::engines::processes::Process::now);
+    let mut told = false;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return if status.success() || interrupt.came() {
+                Ok(())
+            } else {
+                bail!("enginetap ended with {status}")
+            };
+        }
+        if interrupt.came() && !told {
+            told = true;
+            if let Some(process) = process {
+                process.signal(rustix::process::Signal::INT);
+            }
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn replay(options: &Options) -> Result<()> {
+    let capture = capture(&repo::root().join("tests/captures"))?;
+    let binary = agent::build(true)?;
+    let shown = capture.strip_prefix(repo::root()).unwrap_or(&capture);
+    say::step(format!("enginetap replay {} -v", shown.display()));
+    let mut command = Command::new(binary);
+    command.arg("replay").arg(&capture);
+    if options.agent.is_empty() {
+        command.arg("-v");
+    }
+    foreground(command.args(&options.agent), &Interrupt::watch()?)
+}
+
+/// The capture to show: `demo.cap`, else the one of the newest vLLM.
+fn capture(folder: &Path) -> Result<PathBuf> {
+    let named = folder.join("demo.cap");
+    if named.is_file() {
+        return Ok(named);
+    }
+    let entries =
+        std::fs::read_dir(folder).with_context(|| format!("{} has no captures", folder.display()))?;
+    let captures = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|e| e == "cap"));
+    let newest = captures.max_by_key(|path| version_in(path));
+    newest.with_context(|| format!("{} has no captures", folder.display()))
+}
+
+/// `vllm-0.32.0.cap` as [0, 32, 0]; what has no version comes before all that have.
+fn version_in(path: &Path) -> Vec<u32> {
+    let name = path.file_stem().unwrap_or_default().to_string_lossy();
+    let version = name.strip_prefix("vllm-").unwrap_or_default();
+    version.split('.').map_while(|part| part.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_version_is_the_largest_number_not_the_last_in_the_alphabet() {
+        let mut paths =
+            ["vllm-0.9.2.cap", "vllm-0.32.0.cap", "pd-nixl.cap", "vllm-0.12.0.post2.cap"].map(PathBuf::from);
+        paths.sort_by_key(|path| version_in(path));
+        assert_eq!(paths.last().unwrap(), Path::new("vllm-0.32.0.cap"));
+        assert_eq!(version_in(Path::new("pd-nixl.cap")), Vec::<u32>::new());
+        assert_eq!(version_in(Path::new("vllm-0.12.0.post2.cap")), [0, 12, 0]);
+    }
+
+    #[test]
+    fn no_captures_is_an_error_that_names_the_folder() {
+        assert!(capture(Path::new("/no/such")).unwrap_err().to_string().contains("/no/such"));
+    }
+}

@@ -1,0 +1,148 @@
+//! The kernel programs' object: committed beside its source, rebuilt when the sources changed.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::setup::bpf::{self, Toolchain};
+use crate::stamp::{self, Stamp};
+use crate::{repo, say, shell};
+
+/// The package in `ebpf/` is copied and built here, so that the object's bytes do not depend on where the
+/// repository lies (a path dependency's place is part of the symbol hashes).
+const BUILD: &str = "/var/tmp/enginetap-ebpf";
+/// The program's file name in cargo's output.
+const BINARY: &str = "enginetap";
+
+/// Where the committed object is.
+pub fn object() -> PathBuf {
+    repo::root().join("ebpf/enginetap.bpf.o")
+}
+
+fn stamp_file() -> PathBuf {
+    repo::root().join("ebpf/enginetap.bpf.stamp")
+}
+
+fn committed() -> Stamp {
+    std::fs::read_to_string(stamp_file()).map(|text| Stamp::parse(&text)).unwrap_or_default()
+}
+
+/// Makes sure that the object is the sources': the committed one where its stamp matches, else a rebuild.
+///
+/// # Errors
+/// When it has to be rebuilt and that fails.
+pub fn ensure() -> Result<()> {
+    let sources = stamp::sources(&repo::root())?;
+    let stamp = committed();
+    if stamp.sources == sources && stamp::file(&object()).is_ok_and(|hash| hash == stamp.object) {
+        say::detail("kernel programs: the committed object is of these sources");
+        return Ok(());
+    }
+    say::step("kernel programs: the sources changed since the committed object, rebuilding");
+    rebuild()
+}
+
+/// `cargo xtask ebpf`: rebuilds the object and its stamp in place.
+///
+/// # Errors
+/// When the toolchain cannot be had or the build fails.
+pub fn rebuild() -> Result<()> {
+    let toolchain = bpf::ensure()?;
+    let (built, stamp) = build(&toolchain)?;
+    std::fs::copy(&built, object()).with_context(|| format!("cannot write {}", object().display()))?;
+    std::fs::write(stamp_file(), stamp.text())?;
+    say::detail(format!("wrote {} and its stamp", object().display()));
+    Ok(())
+}
+
+/// `cargo xtask ebpf --check`: a rebuild gives the committed bytes.
+///
+/// # Errors
+/// When the stamp is not the sources', or the same programs give other bytes.
+pub fn check() -> Result<()> {
+    say::step("kernel programs: does a rebuild give the committed bytes?");
+    let old = committed();
+    if old.sources != stamp::sources(&repo::root())? {
+        bail!("ebpf/enginetap.bpf.o is not of these sources: run `cargo xtask ebpf` and commit the result");
+    }
+    if stamp::file(&object())? != old.object {
+        bail!("ebpf/enginetap.bpf.o is not the file that its stamp names: run `cargo xtask ebpf`");
+    }
+    let toolchain = bpf::ensure()?;
+    let (_, new) = build(&toolchain)?;
+    if new.object == old.object {
+        say::detail("the same bytes");
+    } else if new.same_tools(&old) {
+        bail!(
+            "{} and bpf-linker {} built other bytes than the committed object's: run `cargo xtask ebpf`",
+            new.rustc,
+            new.linker
+        );
+    } else {
+        say::warn(format!(
+            "built, but not comparable: the committed object is by {} and bpf-linker {}, this one by {} and {}",
+            old.rustc, old.linker, new.rustc, new.linker
+        ));
+    }
+    Ok(())
+}
+
+fn build(toolchain: &Toolchain) -> Result<(PathBuf, Stamp)> {
+    say::step(format!("building the kernel programs with {toolchain}"));
+    let tree = copy_sources()?;
+    let mut cargo = toolchain.cargo();
+    cargo.current_dir(tree.join("ebpf")).args(["build", "--release", "--locked"]);
+    // Target, build-std and the linker's flags are in ebpf/.cargo/config.toml; this adds to its list.
+    cargo.arg("--config").arg(format!("target.bpfel-unknown-none.rustflags={:?}", remaps(toolchain)?));
+    shell::prepare(&mut cargo).context("the kernel programs did not build")?;
+    let built = tree.join("ebpf/target/bpfel-unknown-none/release").join(BINARY);
+    let stamp = Stamp {
+        sources: stamp::sources(&repo::root())?,
+        object: stamp::file(&built)?,
+        rustc: toolchain.version()?,
+        linker: bpf::linker_version().context("bpf-linker does not run")?,
+    };
+    Ok((built, stamp))
+}
+
+/// rustc's flags that keep this machine's paths out of the debug information, and so out of BTF.
+fn remaps(toolchain: &Toolchain) -> Result<Vec<String>> {
+    let remap = |from: &Path, to: &str| format!("--remap-path-prefix={}={to}", from.display());
+    Ok(vec![remap(&bpf::cargo_home(), "/cargo"), remap(&toolchain.sysroot()?, "/rust")])
+}
+
+fn copy_sources() -> Result<PathBuf> {
+    let tree = PathBuf::from(BUILD);
+    for folder in ["common", "ebpf"] {
+        for part in ["Cargo.toml", "Cargo.lock", "build.rs", ".cargo", "src"] {
+            let place = tree.join(folder).join(part);
+            copy(&repo::root().join(folder).join(part), &place)
+                .with_context(|| format!("cannot copy {folder}/{part} to {BUILD}"))?;
+        }
+    }
+    // `common` takes its version, edition and lints from the workspace.
+    copy(&repo::root().join("Cargo.toml"), &tree.join("Cargo.toml"))?;
+    Ok(tree)
+}
+
+/// Copies a file or a folder; what is gone at the source goes at the destination.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    if from.is_dir() {
+        if to.is_dir() {
+            std::fs::remove_dir_all(to)?;
+        }
+        std::fs::create_dir_all(to)?;
+        for entry in std::fs::read_dir(from)? {
+            let entry = entry?;
+            copy(&entry.path(), &to.join(entry.file_name()))?;
+        }
+    } else if from.is_file() {
+        if let Some(folder) = to.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        std::fs::copy(from, to)?;
+    } else if to.is_file() {
+        std::fs::remove_file(to)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,111 @@
+//! The load generator (`xtask/engines/load.py`) in the foreground, or beside something else.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+use super::python;
+use crate::shell;
+
+/// What the last line of the generator says.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Summary {
+    /// Requests that ended.
+    pub requests: u64,
+    /// Of them, those with no answer.
+    pub failed: u64,
+    /// Wall time.
+    pub seconds: f64,
+    /// Output tokens that the server counted.
+    pub output_tokens: u64,
+    /// Output tokens a second.
+    pub output_tokens_per_s: f64,
+}
+
+#[derive(Deserialize)]
+struct LastLine {
+    summary: Summary,
+}
+
+fn command(url: &str, options: &[OsString]) -> Result<Command> {
+    let mut command = python::script(&python::find()?.executable, "load.py");
+    command.args(["--url", url]).args(options);
+    Ok(command)
+}
+
+/// Runs it with its output passed through.
+///
+/// # Errors
+/// When a request got no answer or the server is not there.
+pub fn foreground(url: &str, options: &[OsString]) -> Result<()> {
+    shell::run(&mut command(url, options)?)
+}
+
+/// Runs it to its end and gives its summary.
+///
+/// # Errors
+/// As [`foreground`].
+pub fn measure(url: &str, options: &[&str]) -> Result<Summary> {
+    let options: Vec<OsString> =
+        options.iter().map(OsString::from).chain([OsString::from("--quiet")]).collect();
+    let text = shell::capture(&mut command(url, &options)?)?;
+    let line: LastLine = serde_json::from_str(text.lines().last().unwrap_or_default())
+        .context("the load generator's last line is no summary")?;
+    Ok(line.summary)
+}
+
+/// A generator beside something else; stopped when dropped.
+#[derive(Debug)]
+pub struct Background(Child);
+
+impl Background {
+    /// Starts it, its lines going to a file (or nowhere).
+    ///
+    /// # Errors
+    /// When it cannot start.
+    pub fn start(url: &str, options: &[&str], lines: Option<&Path>) -> Result<Self> {
+        let options: Vec<OsString> = options.iter().map(OsString::from).collect();
+        let out = match lines {
+            Some(path) => {
+                File::create(path).with_context(|| format!("cannot write {}", path.display()))?.into()
+            }
+            None => Stdio::null(),
+        };
+        let child = command(url, &options)?.stdout(out).stderr(Stdio::null()).spawn();
+        Ok(Self(child.context("cannot start the load generator")?))
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// When it cannot be waited for.
+    pub fn wait(mut self) -> Result<()> {
+        self.0.wait()?;
+        Ok(())
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        // It may have ended: both calls then do nothing.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_is_read_and_what_it_has_more_is_passed_over() {
+        let line = r#"{"summary": {"requests": 3, "failed": 0, "seconds": 1.5, "output_tokens": 30,
+            "output_tokens_per_s": 20.0, "ttft": null}}"#;
+        let LastLine { summary } = serde_json::from_str(line).unwrap();
+        assert_eq!((summary.requests, summary.output_tokens), (3, 30));
+    }
+}

@@ -79,11 +79,6 @@ impl Decoder {
         Self { layout, options }
     }
 
-    /// Changes what is taken out of messages, from the next one on.
-    pub fn set_options(&mut self, options: Options) {
-        self.options = options;
-    }
-
     /// What a message means. `None`: nothing that matters here (handshakes, notifications, other protocols).
     ///
     /// `frames` and `cut` as in [`Message`](crate::wire::zmtp::Message); `at`: when its last byte was moved.

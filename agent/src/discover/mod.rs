@@ -1,13 +1,26 @@
 //! Finds the inference servers of this machine, their processes and sockets.
+//!
+//! ```text
+//! /proc -> Entry (a process) -> Family (a server's processes and roles) -> Instance (all that is known of it)
+//!       -> Socket -> Adoption (a connection to capture)
+//! ```
 
 pub mod adopt;
 pub mod diag;
+pub mod find;
 pub mod identity;
 pub mod launch;
 pub mod package;
 pub mod place;
 pub mod proc;
+pub mod server;
 pub mod sockets;
 pub mod target;
 pub mod tokenizer;
 pub mod tree;
+
+/// This machine's name, as it calls itself.
+#[must_use]
+pub fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}

@@ -85,7 +85,7 @@ impl Sockets {
     #[must_use]
     pub fn read(proc: &Proc, pids: &[Pid]) -> Self {
         let mut found = Self { pairs_known: true, ..Self::default() };
-        let mut tables: BTreeMap<Option<PathBuf>, Table> = BTreeMap::new();
+        let mut tables: BTreeMap<PathBuf, Table> = BTreeMap::new();
         for &pid in pids {
             let descriptors = match proc.sockets(pid) {
                 Ok(descriptors) => descriptors,
@@ -94,7 +94,8 @@ impl Sockets {
                     continue;
                 }
             };
-            let namespace = proc.link(pid, "ns/net");
+            // One namespace, one table; one that cannot be told is a process's own.
+            let namespace = proc.link(pid, "ns/net").unwrap_or_else(|| proc.path(pid, "ns/net"));
             let table = tables.entry(namespace).or_insert_with(|| Table::read(proc, pid));
             for (fd, inode) in descriptors {
                 found.list.push(Socket { pid, fd, inode, end: table.end(inode) });

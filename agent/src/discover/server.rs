@@ -1,0 +1,214 @@
+//! An inference server with all that is known of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::SocketAddr;
+
+use enginetap_core::capture::fact::{self, Engine, Role};
+use enginetap_core::ids::{Pid, ServerId};
+
+use super::identity::launch;
+use super::launch::{Launch, config_file};
+use super::package::{self, Package};
+use super::place::{Place, place};
+use super::proc::{Entry, Environ, Proc};
+use super::sockets::{End, Sockets};
+use super::target::Root;
+use super::tokenizer::{self, Tokenizer};
+use super::tree::{Family, Tree};
+
+/// Most bytes read of an engine's configuration file.
+const CONFIG_LIMIT: u64 = 1024 * 1024;
+
+/// An inference server.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Instance {
+    /// Its processes and their roles.
+    pub family: Family,
+    /// What it was told.
+    pub launch: Launch,
+    /// TCP addresses that it serves on.
+    pub listening: BTreeSet<SocketAddr>,
+    /// The engine's package.
+    pub package: Option<Package>,
+    /// The model's tokenizer file.
+    pub tokenizer: Option<Tokenizer>,
+    /// Where it runs.
+    pub place: Place,
+    /// Whether it runs vLLM's V0 engine.
+    pub v0: bool,
+    /// What its environment says of itself as a source of telemetry.
+    said: Said,
+}
+
+/// What the target's environment says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Said {
+    service: Option<String>,
+    pod: Option<String>,
+    namespace: Option<String>,
+}
+
+/// All servers of the machine, as far as the process table shows them: the quick part of finding them.
+///
+/// # Errors
+/// When the process table cannot be read.
+pub fn families(proc: &Proc) -> io::Result<Vec<Family>> {
+    Ok(families_of(proc, &proc.table()?))
+}
+
+/// The servers of a process table that was read already.
+#[must_use]
+pub fn families_of(proc: &Proc, table: &[Entry]) -> Vec<Family> {
+    Tree::new(table).families(&|pid| listens(proc, pid))
+}
+
+/// Whether a process holds a listening stream socket. Asked only where titles do not tell roles.
+fn listens(proc: &Proc, pid: Pid) -> bool {
+    let sockets = Sockets::read(proc, &[pid]);
+    sockets.list().iter().any(|socket| match socket.end {
+        End::TcpListener(_) => true,
+        // Engines bind Unix sockets of their own; a frontend that serves HTTP on one has a title.
+        End::UnixListener(_) | End::Tcp { .. } | End::Unix { .. } | End::Other => false,
+    })
+}
+
+impl Instance {
+    /// Finds out all about a server.
+    #[must_use]
+    pub fn of(proc: &Proc, family: Family) -> Self {
+        let root = family.root.pid;
+        let environ = proc.environ(root);
+        let launch = told(proc, &family, &environ);
+        let package = package::find(proc, family.engine, &engine_first(&family));
+        let frontends = family.with_roles(&[Role::ApiServer, Role::Supervisor]);
+        let sockets = Sockets::read(proc, &frontends);
+        Self {
+            v0: family.engine == Engine::Vllm && runs_v0(package.as_ref(), &environ),
+            listening: frontends.iter().flat_map(|&pid| sockets.listening(pid)).collect(),
+            tokenizer: tokenizer::find(proc, root, &launch),
+            place: place(proc, root),
+            said: Said::read(&environ),
+            family,
+            launch,
+            package,
+        }
+    }
+
+    /// Its engine's version.
+    #[must_use]
+    pub fn version(&self) -> Option<&str> {
+        self.package.as_ref()?.version.as_deref()
+    }
+
+    /// The address that HTTP is served on, where one stands out: the port that was asked for, or the only one.
+    #[must_use]
+    pub fn http(&self) -> Option<SocketAddr> {
+        let default = match self.family.engine {
+            Engine::Vllm => 8000,
+            Engine::Sglang => 30_000,
+        };
+        let port = self.launch.port.unwrap_or(default);
+        let asked = self.listening.iter().find(|address| address.port() == port);
+        asked.or_else(|| self.listening.first().filter(|_| self.listening.len() == 1)).copied()
+    }
+
+    /// The roles of its processes.
+    #[must_use]
+    pub fn roles(&self) -> BTreeMap<Pid, Role> {
+        self.family.members.iter().map(|member| (member.entry.pid, member.role)).collect()
+    }
+
+    /// The server as a fact. `host` is the machine's name.
+    #[must_use]
+    pub fn fact(&self, id: ServerId, host: &str) -> fact::Server {
+        fact::Server {
+            id,
+            engine: self.family.engine,
+            version: self.version().map(str::to_owned),
+            models: self.launch.models(),
+            schema: self.package.as_ref().and_then(|package| package.schema.clone()),
+            resource: self.resource(host),
+        }
+    }
+
+    /// Its processes as facts.
+    #[must_use]
+    pub fn process_facts(&self, id: ServerId) -> Vec<fact::Process> {
+        self.family.members.iter().map(|member| member.fact(id)).collect()
+    }
+
+    /// OTLP resource attributes. The command line is left out: it may hold API keys.
+    fn resource(&self, host: &str) -> Vec<(String, String)> {
+        let Said { service, pod, namespace } = &self.said;
+        let engine = self.family.engine.name();
+        let root = self.family.root.pid.0;
+        let in_pod = self.place.pod.is_some();
+        let attributes = [
+            ("service.name", Some(service.clone().unwrap_or_else(|| engine.to_owned()))),
+            ("service.version", self.version().map(str::to_owned)),
+            ("service.instance.id", Some(format!("{host}:{root}"))),
+            ("host.name", Some(host.to_owned())),
+            ("process.pid", Some(root.to_string())),
+            ("process.executable.name", self.family.top().map(|top| top.entry.comm.clone())),
+            ("container.id", self.place.container.clone()),
+            ("k8s.pod.uid", self.place.pod.clone()),
+            ("k8s.pod.name", pod.clone().filter(|_| in_pod)),
+            ("k8s.namespace.name", namespace.clone().filter(|_| in_pod)),
+            ("engine.name", Some(engine.to_owned())),
+            ("engine.version", self.version().map(str::to_owned)),
+        ];
+        attributes.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
+    }
+}
+
+impl Said {
+    fn read(environ: &Environ) -> Self {
+        let any = |names: &[&str]| names.iter().find_map(|name| environ.get(name)).map(str::to_owned);
+        Self {
+            service: any(&["OTEL_SERVICE_NAME"]),
+            // Kubernetes sets a pod's host name to its own name unless told otherwise.
+            pod: any(&["POD_NAME", "HOSTNAME"]),
+            namespace: any(&["POD_NAMESPACE"]),
+        }
+    }
+}
+
+/// What the server was told by its command line, configuration file and environment.
+fn told(proc: &Proc, family: &Family, environ: &Environ) -> Launch {
+    let Some(top) = family.top() else { return Launch::default() };
+    let Some((engine, args)) = launch(&top.entry.argv) else { return Launch::default() };
+    let config = config_file(args).and_then(|name| {
+        let root = Root::of(proc, top.entry.pid).ok()?;
+        let cwd = root.inside(&proc.link(top.entry.pid, "cwd")?);
+        root.text(&cwd.join(name), CONFIG_LIMIT)
+    });
+    let mut launch = Launch::read(engine, args, config.as_deref());
+    launch.in_process |= environ.get("VLLM_ENABLE_V1_MULTIPROCESSING") == Some("0");
+    launch
+}
+
+/// Processes in the order in which they are likely to have the engine's libraries mapped.
+fn engine_first(family: &Family) -> Vec<Pid> {
+    let order =
+        [Role::EngineCore, Role::Worker, Role::ApiServer, Role::Supervisor, Role::Coordinator, Role::Other];
+    let mut pids: Vec<Pid> = order.iter().flat_map(|&role| family.with_roles(&[role])).collect();
+    // The top process names the interpreter by its command line, which titles overwrite.
+    pids.insert(usize::from(!pids.is_empty()), family.root.pid);
+    pids
+}
+
+/// V0 was the default up to 0.7 and could be asked for up to 0.10.
+fn runs_v0(package: Option<&Package>, environ: &Environ) -> bool {
+    let version = package.and_then(|package| package.version.as_deref()).unwrap_or_default();
+    let mut parts = version.split('.').map(|part| part.parse::<u32>().ok());
+    match (parts.next().flatten(), parts.next().flatten(), environ.get("VLLM_USE_V1")) {
+        (Some(0), Some(..=7), asked) => asked != Some("1"),
+        (Some(0), Some(8..=10), asked) => asked == Some("0"),
+        (Some(_), _, _) | (None, _, _) => false,
+    }
+}
+
+#[cfg(test)]
+#[path = "server_tests.rs"]
+mod tests;

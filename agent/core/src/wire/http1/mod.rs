@@ -2,7 +2,10 @@
 //!
 //! Heads are parsed by `httparse` once they are complete; framing, pairing and what to do about gaps are here.
 
+mod body;
+mod exchange;
 mod head;
+mod lane;
 
 pub use head::{Headers, RequestHead, ResponseHead};
 
@@ -10,6 +13,9 @@ use crate::ids::{ConnId, Direction, ExchangeId};
 use crate::loss::Losses;
 use crate::stream::Piece;
 use crate::time::MonoTime;
+use exchange::{Exchanges, Requests, Responses};
+use head::StartLine;
+use lane::Lane;
 
 /// Most bytes of one head: start line and headers.
 pub const HEAD_LIMIT: usize = 64 * 1024;
@@ -87,28 +93,62 @@ pub enum EventKind<'a> {
 }
 
 /// Decodes one connection.
+///
+/// What it does about gaps: a body with a length is counted on; a chunked body goes on with the next call that
+/// begins with a chunk's line; where a head is missing, the exchange is lost, and the next call that begins with
+/// a start line begins the next one. Which response belongs to which request is told by their order while nothing
+/// is missing, and after a loss by the rule that nobody pipelines: a response answers the latest request, and a
+/// request means that the responses before it are over.
 #[derive(Debug)]
 pub struct Decoder {
-    conn: ConnId,
     side: Side,
+    exchanges: Exchanges,
+    requests: Lane,
+    responses: Lane,
 }
 
 impl Decoder {
     /// For a connection joined anywhere: from its start, or in the middle of an exchange.
     #[must_use]
     pub fn new(conn: ConnId, side: Side) -> Self {
-        Self { conn, side }
+        Self {
+            side,
+            exchanges: Exchanges::new(conn),
+            requests: Lane::new(StartLine::Request),
+            responses: Lane::new(StartLine::Status),
+        }
     }
 
     /// Takes the next piece of one direction and gives what it completes to `sink`.
-    pub fn push(&mut self, _direction: Direction, _piece: Piece<'_>, _sink: &mut impl FnMut(Event<'_>)) {
-        let _ = (self.conn, self.side);
+    pub fn push(&mut self, direction: Direction, piece: Piece<'_>, sink: &mut impl FnMut(Event<'_>)) {
+        let Self { side, exchanges, requests, responses } = self;
+        let at = piece.at;
+        match (direction, *side) {
+            (Direction::Rx, Side::Server) | (Direction::Tx, Side::Client) => {
+                requests.push(piece, &mut Requests { exchanges, responses, at, sink });
+            }
+            (Direction::Tx, Side::Server) | (Direction::Rx, Side::Client) => {
+                responses.push(piece, &mut Responses { exchanges, requests, at, sink });
+            }
+        }
     }
 
     /// The connection is closed, or nobody looks any more: ends whatever is open. A response delimited by the
     /// close is complete, anything else is not.
-    pub fn finish(&mut self, _at: MonoTime, _sink: &mut impl FnMut(Event<'_>)) {}
+    pub fn finish(&mut self, at: MonoTime, sink: &mut impl FnMut(Event<'_>)) {
+        for direction in [Direction::Rx, Direction::Tx] {
+            self.push(direction, Piece::end(at), sink);
+        }
+        self.exchanges.give_up(at, sink);
+    }
 
     /// Adds what was lost since the last call to `losses`.
-    pub fn drain_losses(&mut self, _losses: &mut Losses) {}
+    pub fn drain_losses(&mut self, losses: &mut Losses) {
+        self.requests.drain_losses(losses);
+        self.responses.drain_losses(losses);
+        self.exchanges.drain_losses(losses);
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,7 @@
 //! Dialects: what messages mean. Values in, [`signal`]s out.
 
 pub mod openai;
+pub mod request_id;
 pub mod schema;
 pub mod signal;
 pub mod traceparent;

@@ -117,7 +117,7 @@ pub struct ApiDelta {
     pub usage: Option<Usage>,
     /// An error body or error event.
     pub error: Option<ApiError>,
-    /// Whether this was the stream's `[DONE]`.
+    /// Whether this was the stream's last event (`[DONE]`, or what the API has in its place).
     pub done: bool,
     /// Whether a part of it was lost.
     pub cut: bool,
@@ -128,9 +128,11 @@ pub struct ApiDelta {
 pub struct ChoiceDelta {
     /// Which candidate.
     pub index: u32,
-    /// Text generated (content, reasoning or completion text). Always decoded: the lifecycle needs to know
-    /// whether there was any, and keeps it only where content or token texts are collected.
+    /// Text generated: reasoning, then content or completion text. `Some` where anything was said, though
+    /// empty where neither content nor token texts are collected.
     pub text: Option<String>,
+    /// How many bytes at the start of `text` are reasoning.
+    pub reasoning: usize,
     /// Why it ended, if it did.
     pub finish_reason: Option<String>,
     /// Tool calls named in this part.

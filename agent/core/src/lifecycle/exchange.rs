@@ -114,7 +114,7 @@ impl Exchange {
     }
 
     fn take_choice(&mut self, delta: &ChoiceDelta, keep: Keep) {
-        let ChoiceDelta { index, text, finish_reason, tool_calls } = delta;
+        let ChoiceDelta { index, text, reasoning: _, finish_reason, tool_calls } = delta;
         if self.choices.len() >= MAX_CHOICES && !self.choices.contains_key(index) {
             return;
         }

@@ -141,6 +141,9 @@ pub struct Output {
     /// Colours on the terminal.
     #[arg(long, value_name = "WHEN", default_value_t = ColorChoice::Auto)]
     pub color: ColorChoice,
+    /// On the terminal, prompts and outputs too where attributes are shown (`-vv`).
+    #[arg(long)]
+    pub show_content: bool,
     /// Send traces and metrics to this OTLP endpoint [default: OTEL_EXPORTER_OTLP_ENDPOINT, else none].
     #[arg(long, value_name = "URL")]
     pub otlp_endpoint: Option<String>,

@@ -1,8 +1,22 @@
-//! Where results go: the terminal, OTLP receivers, files, Prometheus.
+//! Where results go: the terminal, OTLP receivers, files, Prometheus. [`Sinks`] is the front.
 
-pub mod json;
-pub mod message;
-pub mod resource;
+mod counts;
+mod file;
+mod json;
+mod message;
+mod otlp;
+mod prometheus;
+mod resource;
 #[cfg(test)]
-pub(crate) mod sample;
+mod sample;
 pub mod settings;
+mod sinks;
+mod terminal;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+pub use otlp::{Backoff, Sampler};
+pub use sinks::{Config, Sinks};
+pub use terminal::{Look, Screen};
+pub use writer::Overflow;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use enginetap_core::ids::ServerId;
 use enginetap_core::model::metric::Point;
+use enginetap_core::time::WallTime;
 
 /// A server (or the agent) as sinks name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +36,12 @@ impl Snapshot {
     #[must_use]
     pub fn len(&self) -> usize {
         self.parts.iter().map(|(_, points)| points.len()).sum()
+    }
+
+    /// When it was read; `None` where it holds no point.
+    #[must_use]
+    pub fn at(&self) -> Option<WallTime> {
+        self.parts.iter().flat_map(|(_, points)| points).map(|point| point.at).max()
     }
 
     /// Whether it holds none.

@@ -132,8 +132,15 @@ impl Signal {
 /// Variables of the environment by name; an empty one counts as unset.
 pub struct Environment<'a>(pub &'a dyn Fn(&str) -> Option<String>);
 
+/// The variables of this process.
+#[must_use]
+pub fn process_environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
 impl Environment<'_> {
-    fn get(&self, name: &str) -> Option<String> {
+    /// A variable; empty ones and blanks count as unset.
+    pub(super) fn get(&self, name: &str) -> Option<String> {
         (self.0)(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
     }
 

@@ -1,0 +1,5 @@
+//! The sinks against receivers in this process.
+
+mod collector;
+mod delivery;
+mod scrape;

@@ -1,20 +1,81 @@
-//! `cargo xtask bench`: what the agent costs, in figures. It prints, it never asserts.
+//! `cargo xtask bench`: what the agent costs, in figures beside their budgets. It prints, it never asserts: a shared
+//! machine's figures are upper bounds.
+
+mod attached;
+mod figures;
+mod overhead;
+mod replay;
+
+use std::path::PathBuf;
 
 use anyhow::{Result, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
+
+use crate::engines::vllm;
+use crate::{agent, repo, say, setup};
+use figures::Figure;
+
+/// What can be measured by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Part {
+    /// A real vLLM under load with and without the agent, and with its own tracing.
+    Overhead,
+    /// A capture through the core.
+    Replay,
+}
 
 /// Options of `bench`.
 #[derive(Args, Debug)]
 pub struct Options {
-    /// Fewer and shorter runs.
+    /// Fewer and shorter runs: the shape of the result, not its last digit.
     #[arg(long)]
     pub quick: bool,
+    /// Only this part.
+    #[arg(long, value_enum)]
+    pub only: Option<Part>,
+    /// The vLLM to measure.
+    #[arg(long, default_value = vllm::DEFAULT_VERSION)]
+    pub version: String,
+    /// Requests at once.
+    #[arg(long, default_value_t = 8)]
+    pub concurrency: u32,
+    /// The capture to replay; the largest of tests/captures when left out.
+    #[arg(long)]
+    pub capture: Option<PathBuf>,
 }
 
-/// Measures.
+impl Options {
+    fn wants(&self, part: Part) -> bool {
+        self.only.is_none_or(|only| only == part)
+    }
+}
+
+/// Measures and prints a table on stdout.
 ///
 /// # Errors
-/// When something cannot be brought up.
-pub fn run(_options: &Options) -> Result<()> {
-    bail!("not there yet")
+/// When something cannot be brought up or run; the figures measured so far are printed before.
+pub fn run(options: &Options) -> Result<()> {
+    let binary = agent::build(true)?;
+    let mut figures = Vec::new();
+    let mut failed = None;
+    if options.wants(Part::Replay) {
+        failed = add(&mut figures, replay::measure(&binary, options));
+    }
+    if options.wants(Part::Overhead) {
+        if repo::is_root() {
+            setup::for_attach()?;
+            failed = add(&mut figures, overhead::measure(&binary, options)).or(failed);
+        } else {
+            say::warn("the overhead is not measured: attaching needs root");
+        }
+    }
+    print!("{}", figures::table(&figures));
+    match failed {
+        Some(error) => bail!("{error:#}"),
+        None => Ok(()),
+    }
+}
+
+fn add(figures: &mut Vec<Figure>, measured: Result<Vec<Figure>>) -> Option<anyhow::Error> {
+    measured.map(|more| figures.extend(more)).err()
 }

@@ -16,10 +16,6 @@ use crate::shell;
 pub struct Summary {
     /// Requests that ended.
     pub requests: u64,
-    /// Of them, those with no answer.
-    pub failed: u64,
-    /// Wall time.
-    pub seconds: f64,
     /// Output tokens that the server counted.
     pub output_tokens: u64,
     /// Output tokens a second.

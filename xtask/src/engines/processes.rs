@@ -46,13 +46,6 @@ impl Process {
             let _ = kill_process(pid, signal);
         }
     }
-
-    /// Resident memory in bytes.
-    pub fn resident(self) -> Option<u64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-        line.split_ascii_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
-    }
 }
 
 /// Ends a tree of processes: an interrupt to the root, then, after `patience`, a kill to what is left.

@@ -1,0 +1,248 @@
+//! A real vLLM under the same load, with and without the agent in turn, then with its own tracing.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use super::Options;
+use super::attached::{Attached, SelfStats};
+use super::figures::{Figure, figure, median, real, spread};
+use crate::engines::load::{self, Summary};
+use crate::engines::server::Server;
+use crate::engines::{client, python, vllm};
+use crate::interrupt::Interrupt;
+use crate::say;
+
+/// One run under load with the agent.
+struct Watched {
+    load: Summary,
+    own: SelfStats,
+}
+
+impl Watched {
+    /// A total in nanoseconds as microseconds an output token.
+    fn per_token(&self, total: Option<u64>) -> Option<f64> {
+        Some(real(total?) / real(self.load.output_tokens.max(1)) / 1000.0)
+    }
+
+    /// A total in nanoseconds as microseconds a request.
+    fn per_request(&self, total: Option<u64>) -> Option<f64> {
+        Some(real(total?) / real(self.load.requests.max(1)) / 1000.0)
+    }
+
+    fn resident_mib(&self) -> Option<f64> {
+        self.own.rss_bytes.map(|bytes| real(bytes) / 1_048_576.0)
+    }
+}
+
+/// All runs on one server.
+#[derive(Default)]
+struct Runs {
+    plain: Vec<Summary>,
+    watched: Vec<Watched>,
+}
+
+/// How much.
+struct Size {
+    pairs: usize,
+    requests: u32,
+    concurrency: u32,
+}
+
+impl Size {
+    fn of(options: &Options) -> Self {
+        let (pairs, rounds) = if options.quick { (2, 8) } else { (5, 24) };
+        Self { pairs, requests: rounds * options.concurrency, concurrency: options.concurrency }
+    }
+}
+
+/// Measures all that a running server shows.
+///
+/// # Errors
+/// When the server or the agent cannot be run; whatever was started is stopped.
+pub fn measure(binary: &Path, options: &Options) -> Result<Vec<Figure>> {
+    let interrupt = Interrupt::watch()?;
+    let size = Size::of(options);
+    let runs = on_server(&options.version, None, |server| alternate(binary, server, &size, &interrupt))?;
+    let mut figures = describe(&runs, &size);
+    let collector = Collector::start()?;
+    let traced = on_server(&options.version, Some(&collector), |server| repeat(server, &size, &interrupt))?;
+    figures.push(own_tracing(&runs.plain, &traced));
+    Ok(figures)
+}
+
+/// Runs something on a fresh server, which is stopped in any case.
+fn on_server<T>(
+    version: &str,
+    collector: Option<&Collector>,
+    work: impl FnOnce(&Server) -> Result<T>,
+) -> Result<T> {
+    let server = match collector {
+        None => vllm::serve::start(version, 0, &[])?,
+        Some(collector) => {
+            let options = ["--otlp-traces-endpoint".to_owned(), collector.endpoint()];
+            let variables =
+                [("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf"), ("OTEL_SERVICE_NAME", "vllm")];
+            vllm::serve::start_with(version, 0, &options, &variables)?
+        }
+    };
+    let result = work(&server);
+    server.stop()?;
+    result
+}
+
+fn alternate(binary: &Path, server: &Server, size: &Size, interrupt: &Interrupt) -> Result<Runs> {
+    warm_up(server)?;
+    let mut runs = Runs::default();
+    for pair in 0..size.pairs {
+        say::step(format!("pair {} of {}", pair + 1, size.pairs));
+        // The order changes, so that a machine that gets slower or faster favours neither.
+        for with_agent in [pair % 2 == 0, pair % 2 != 0] {
+            if interrupt.came() {
+                bail!("interrupted");
+            }
+            if with_agent {
+                runs.watched.push(watched(binary, server, size)?);
+            } else {
+                runs.plain.push(tell("without", under_load(server, size)?));
+            }
+        }
+    }
+    Ok(runs)
+}
+
+fn watched(binary: &Path, server: &Server, size: &Size) -> Result<Watched> {
+    let agent = Attached::start(binary, server)?;
+    let load = tell("with", under_load(server, size)?);
+    Ok(Watched { load, own: agent.stop()? })
+}
+
+fn repeat(server: &Server, size: &Size, interrupt: &Interrupt) -> Result<Vec<Summary>> {
+    warm_up(server)?;
+    let mut runs = Vec::new();
+    for _ in 0..size.pairs {
+        if interrupt.came() {
+            bail!("interrupted");
+        }
+        runs.push(tell("vLLM's own tracing", under_load(server, size)?));
+    }
+    Ok(runs)
+}
+
+fn warm_up(server: &Server) -> Result<()> {
+    load::measure(&server.url(), &["--mode", "mixed", "--requests", "24"]).map(drop)
+}
+
+/// The same requests each time: streamed chats and completions, the shape that makes most calls a token.
+fn under_load(server: &Server, size: &Size) -> Result<Summary> {
+    let (requests, concurrency) = (size.requests.to_string(), size.concurrency.to_string());
+    let mode = "chat-stream,completion-stream";
+    let options =
+        ["--mode", mode, "--requests", &requests, "--concurrency", &concurrency, "--max-tokens", "64"];
+    load::measure(&server.url(), &options)
+}
+
+fn tell(what: &str, load: Summary) -> Summary {
+    say::detail(format!("{what}: {:.1} output tokens/s", load.output_tokens_per_s));
+    load
+}
+
+fn speeds(runs: &[Summary]) -> Vec<f64> {
+    runs.iter().map(|run| run.output_tokens_per_s).collect()
+}
+
+fn describe(runs: &Runs, size: &Size) -> Vec<Figure> {
+    let watched: Vec<f64> = runs.watched.iter().map(|run| run.load.output_tokens_per_s).collect();
+    let plain = speeds(&runs.plain);
+    let ratios: Vec<f64> = watched.iter().zip(&plain).map(|(with, without)| with / without).collect();
+    let each = |of: fn(&Watched) -> Option<f64>| runs.watched.iter().filter_map(of).collect::<Vec<f64>>();
+    let at = format!("{} streams", size.concurrency);
+    let lost: u64 = runs.watched.iter().filter_map(|run| run.own.lost).sum();
+    let records: u64 = runs.watched.iter().filter_map(|run| run.own.records).sum();
+    vec![
+        figure(format!("output tokens/s without the agent ({at})"), spread(&plain, 1), ""),
+        figure(format!("output tokens/s with the agent ({at})"), spread(&watched, 1), ""),
+        figure("ratio, by pair", spread(&ratios, 4), ">= 0.99"),
+        figure(
+            "BPF run time per output token, us",
+            spread(&each(|run| run.per_token(run.own.kernel_ns)), 2),
+            "<= 5 where a tracepoint costs 50 ns",
+        ),
+        figure(
+            "BPF run time per request, us",
+            spread(&each(|run| run.per_request(run.own.kernel_ns)), 1),
+            "",
+        ),
+        figure(
+            "agent CPU per output token, us",
+            spread(&each(|run| run.per_token(run.own.cpu_ns)), 2),
+            "<= 10",
+        ),
+        figure(
+            "agent's largest resident memory, MiB",
+            spread(&each(Watched::resident_mib), 1),
+            "<= 50 at 256 streams",
+        ),
+        figure("start to first probe, ms", spread(&each(|run| run.own.attach_ms), 0), "<= 300"),
+        figure("detach, ms", spread(&each(|run| run.own.detach_ms), 0), "<= 300"),
+        figure("records lost", format!("{lost} of {records}"), "0 at 100 k records/s"),
+    ]
+}
+
+fn own_tracing(plain: &[Summary], traced: &[Summary]) -> Figure {
+    let traced = speeds(traced);
+    let ratio = median(&traced).zip(median(&speeds(plain))).map(|(with, without)| with / without);
+    let ratio = ratio.map_or_else(String::new, |ratio| format!(", ratio {ratio:.4}"));
+    let what = "output tokens/s with vLLM's own OTel tracing (a start of its own)";
+    figure(what, format!("{}{ratio}", spread(&traced, 1)), "")
+}
+
+/// Takes vLLM's spans and drops them; ended when dropped.
+struct Collector {
+    child: Child,
+    port: u16,
+}
+
+impl Collector {
+    fn start() -> Result<Self> {
+        let port = client::free_port()?;
+        let mut command: Command = python::script(&python::find()?.executable, "null_collector.py");
+        let child = command.arg(port.to_string()).stdout(Stdio::null()).spawn();
+        Ok(Self { child: child.context("cannot start the collector")?, port })
+    }
+
+    fn endpoint(&self) -> String {
+        format!("http://127.0.0.1:{}/v1/traces", self.port)
+    }
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        // It may have ended: both calls then do nothing.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(speed: f64) -> Summary {
+        Summary { requests: 10, output_tokens: 100, output_tokens_per_s: speed }
+    }
+
+    #[test]
+    fn costs_are_per_token_and_per_request() {
+        let own = SelfStats { kernel_ns: Some(200_000), cpu_ns: Some(1_000_000), ..SelfStats::default() };
+        let runs = Runs { plain: vec![load(100.0)], watched: vec![Watched { load: load(99.0), own }] };
+        let figures = describe(&runs, &Size { pairs: 1, requests: 10, concurrency: 8 });
+        let value = |what: &str| figures.iter().find(|f| f.what.starts_with(what)).unwrap().value.clone();
+        assert!(value("ratio").starts_with("0.9900 "));
+        assert!(value("BPF run time per output token").starts_with("2.00 "));
+        assert!(value("BPF run time per request").starts_with("20.0 "));
+        assert!(value("agent CPU").starts_with("10.00 "));
+        assert_eq!(value("detach"), "not measured");
+    }
+}

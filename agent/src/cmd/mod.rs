@@ -5,6 +5,7 @@ pub mod check;
 pub mod ps;
 pub mod record;
 pub mod replay;
+pub mod target;
 
 use anyhow::Result;
 

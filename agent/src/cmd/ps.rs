@@ -42,6 +42,10 @@ pub struct View {
     pub listening: Vec<String>,
     /// Container id.
     pub container: Option<String>,
+    /// Whether the engine's statistics are off the wire (`--disable-log-stats`).
+    pub stats_off: bool,
+    /// Endpoint of the engine's own tracing.
+    pub tracing: Option<String>,
     /// Whether, and how, it can be attached to.
     pub attach: Attachable,
     /// Its processes.
@@ -67,7 +71,7 @@ pub struct Parallel {
 pub enum Attachable {
     /// Requests and the engine's inside.
     Yes,
-    /// HTTP only: the engine runs inside the API server and talks over no socket.
+    /// HTTP only: the engine runs inside the API server and talks over no socket, or is vLLM's V0 engine.
     HttpOnly,
     /// Its processes are still coming up; it can be attached to already.
     Starting,
@@ -116,6 +120,8 @@ impl View {
             http: server.http().map(|address| address.to_string()).or_else(|| launch.uds.clone()),
             listening: server.listening.iter().map(ToString::to_string).collect(),
             container: server.place.container.clone(),
+            stats_off: launch.stats_off,
+            tracing: launch.tracing.clone(),
             attach: Attachable::of(server),
             processes: processes(proc, server),
         }
@@ -138,8 +144,7 @@ impl Attachable {
         let no_engine = server.family.with_roles(&[Role::EngineCore]).is_empty();
         match (server.family.engine, server.family.root.origin) {
             (Engine::Sglang, _) => Self::NotYet,
-            (Engine::Vllm, _) if server.v0 => Self::NotYet,
-            (Engine::Vllm, _) if server.launch.in_process => Self::HttpOnly,
+            (Engine::Vllm, _) if server.v0 || server.launch.in_process => Self::HttpOnly,
             (Engine::Vllm, Origin::Launched) if no_engine => Self::Starting,
             (Engine::Vllm, Origin::Launched | Origin::Embedded | Origin::Orphan) => Self::Yes,
         }
@@ -257,6 +262,8 @@ mod tests {
             http: Some("0.0.0.0:8000".to_owned()),
             listening: vec!["0.0.0.0:8000".to_owned()],
             container: Some("ab".repeat(32)),
+            stats_off: false,
+            tracing: None,
             attach: Attachable::Yes,
             processes: vec![
                 ProcessView {

@@ -18,6 +18,7 @@ pub mod sockets;
 pub mod target;
 pub mod tokenizer;
 pub mod tree;
+pub mod watch;
 
 /// This machine's name, as it calls itself.
 #[must_use]

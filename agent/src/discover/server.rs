@@ -188,6 +188,17 @@ fn told(proc: &Proc, family: &Family, environ: &Environ) -> Launch {
     launch
 }
 
+/// A server in a word or two, by its command line alone: `vllm org/model`.
+#[must_use]
+pub fn label(family: &Family) -> String {
+    let args = family.top().and_then(|top| launch(&top.entry.argv));
+    let model = args.and_then(|(engine, args)| Launch::read(engine, args, None).models().into_iter().next());
+    match model {
+        Some(model) => format!("{} {model}", family.engine.name()),
+        None => family.engine.name().to_owned(),
+    }
+}
+
 /// Processes in the order in which they are likely to have the engine's libraries mapped.
 fn engine_first(family: &Family) -> Vec<Pid> {
     let order =

@@ -6,8 +6,10 @@ mod body;
 mod exchange;
 mod head;
 mod lane;
+mod look;
 
 pub use head::{Headers, RequestHead, ResponseHead};
+pub use look::{Found, look};
 
 use crate::ids::{ConnId, Direction, ExchangeId};
 use crate::loss::Losses;

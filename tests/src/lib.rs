@@ -1,1 +1,3 @@
-//! What the end-to-end tests share.
+//! End-to-end tests of enginetap, and what they share.
+
+pub mod captures;

@@ -1,6 +1,6 @@
 //! `cargo xtask captures`: recordings of real engines, for replays.
 
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command as Process;
 
@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use enginetap_core::capture;
 use flate2::read::MultiGzDecoder;
+use flate2::{Compression, GzBuilder};
 
 use crate::engines::load::Background;
 use crate::engines::server::Server;
@@ -28,7 +29,7 @@ pub enum Command {
 pub struct Import {
     /// The recording.
     pub file: PathBuf,
-    /// The capture to write.
+    /// The capture to write, packed if its name ends in `.gz`.
     #[arg(short, long)]
     pub output: PathBuf,
     /// The engine's version, where the recording does not say it.
@@ -76,15 +77,27 @@ fn import(options: &Import) -> Result<()> {
     let named = version.clone().or_else(|| version_in(file));
     let capture = capture::import::import(text.lines(), named.as_deref())
         .with_context(|| format!("{} cannot be imported", file.display()))?;
-    std::fs::write(output, &capture).with_context(|| format!("cannot write {}", output.display()))?;
-    say::step(format!("wrote {} ({} bytes)", output.display(), capture.len()));
+    let packed = if is_packed(output) { pack(&capture)? } else { capture };
+    std::fs::write(output, &packed).with_context(|| format!("cannot write {}", output.display()))?;
+    say::step(format!("wrote {} ({} bytes)", output.display(), packed.len()));
     Ok(())
+}
+
+fn is_packed(file: &Path) -> bool {
+    file.extension().is_some_and(|ending| ending == "gz")
+}
+
+/// As gzip: the same bytes always give the same file, so that an import can be checked.
+fn pack(bytes: &[u8]) -> Result<Vec<u8>> {
+    let mut packed = GzBuilder::new().mtime(0).write(Vec::new(), Compression::best());
+    packed.write_all(bytes)?;
+    Ok(packed.finish()?)
 }
 
 fn lines(file: &Path) -> Result<String> {
     let bytes = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
     let mut text = String::new();
-    let read = if file.extension().is_some_and(|ending| ending == "gz") {
+    let read = if is_packed(file) {
         MultiGzDecoder::new(bytes.as_slice()).read_to_string(&mut text)
     } else {
         bytes.as_slice().read_to_string(&mut text)

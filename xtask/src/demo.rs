@@ -121,7 +121,7 @@ fn capture(folder: &Path) -> Result<PathBuf> {
     let captures = entries
         .flatten()
         .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|e| e == "cap"));
+        .filter(|path| path.to_string_lossy().trim_end_matches(".gz").ends_with(".cap"));
     let newest = captures.max_by_key(|path| version_in(path));
     newest.with_context(|| format!("{} has no captures", folder.display()))
 }
@@ -139,10 +139,10 @@ mod tests {
 
     #[test]
     fn the_newest_version_is_the_largest_number_not_the_last_in_the_alphabet() {
-        let mut paths =
-            ["vllm-0.9.2.cap", "vllm-0.32.0.cap", "pd-nixl.cap", "vllm-0.12.0.post2.cap"].map(PathBuf::from);
+        let mut paths = ["vllm-0.9.2.cap", "vllm-0.32.0.cap.gz", "pd-nixl.cap", "vllm-0.12.0.post2.cap"]
+            .map(PathBuf::from);
         paths.sort_by_key(|path| version_in(path));
-        assert_eq!(paths.last().unwrap(), Path::new("vllm-0.32.0.cap"));
+        assert_eq!(paths.last().unwrap(), Path::new("vllm-0.32.0.cap.gz"));
         assert_eq!(version_in(Path::new("pd-nixl.cap")), Vec::<u32>::new());
         assert_eq!(version_in(Path::new("vllm-0.12.0.post2.cap")), [0, 12, 0]);
     }

@@ -98,7 +98,7 @@ struct Open {
 enum Phase {
     /// Before or in the greeting.
     Greeting(Greeting),
-    /// The place is lost, or was never known: waits for a call that begins like a message.
+    /// The place is lost, or was never known: waits for bytes that begin like a message.
     Searching,
     /// Between and in frames.
     Frames,
@@ -108,9 +108,9 @@ enum Phase {
 
 /// Takes one direction of a connection apart into messages.
 ///
-/// Attached in mid-stream, it starts at the first system call whose bytes begin like a message. A gap inside a
-/// frame leaves the frame's prefix; one that swallows a frame's end makes it search again. A message that lies
-/// in one piece is lent, not copied.
+/// Attached in mid-stream, it starts at the first system call whose bytes begin like a message, or inside one
+/// where several frames in a row show the place. A gap inside a frame leaves the frame's prefix; one that swallows
+/// a frame's end makes it search again. A message that lies in one piece is lent, not copied.
 #[derive(Debug)]
 pub struct Decoder {
     phase: Phase,
@@ -188,8 +188,8 @@ impl Decoder {
                     &[]
                 }
             },
-            Phase::Searching if starts_call => self.search(bytes, losses),
-            Phase::Searching | Phase::Foreign => &[],
+            Phase::Searching => self.search(bytes, starts_call, losses),
+            Phase::Foreign => &[],
             Phase::Frames => {
                 self.doubt(bytes, starts_call, losses);
                 bytes
@@ -197,18 +197,16 @@ impl Decoder {
         }
     }
 
-    fn search<'a>(&mut self, bytes: &'a [u8], losses: &mut Losses) -> &'a [u8] {
-        if greeting::begins(bytes) {
+    fn search<'a>(&mut self, bytes: &'a [u8], starts_call: bool, losses: &mut Losses) -> &'a [u8] {
+        if starts_call && greeting::begins(bytes) {
             self.phase = Phase::Greeting(Greeting::default());
-            return self.place(bytes, true, losses);
+            return self.place(bytes, starts_call, losses);
         }
-        let found = look(bytes);
-        if found == Found::Nothing {
-            return &[];
-        }
+        let at_once = starts_call && look(bytes) != Found::Nothing;
+        let Some(start) = (if at_once { Some(0) } else { search::inside(bytes) }) else { return &[] };
         self.phase = Phase::Frames;
         self.confirmed = false;
-        bytes
+        bytes.get(start..).unwrap_or_default()
     }
 
     /// A place found by searching may be wrong: when a call inside a supposed frame is itself made of whole

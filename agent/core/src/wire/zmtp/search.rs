@@ -5,6 +5,9 @@ use super::{FrameHead, flags};
 /// A longer frame is not believed where the place is not known: 256 MiB.
 const BELIEVED: u64 = 1 << 28;
 
+/// Frames in a row that show a place inside a call to be right.
+const CONVINCING: usize = 3;
+
 /// Text bodies are looked at this far.
 const TEXT: usize = 64;
 
@@ -23,32 +26,53 @@ pub enum Found {
 /// told by it too.
 #[must_use]
 pub fn look(bytes: &[u8]) -> Found {
+    chain(bytes, usize::MAX).0
+}
+
+/// Where in `bytes` a message begins, if several frames in a row say so: for streams so full that their calls
+/// begin anywhere.
+pub(super) fn inside(bytes: &[u8]) -> Option<usize> {
+    // Most places are refused by their first byte or two.
+    let begins = |start: &usize| {
+        let (found, heads) = chain(bytes.get(*start..).unwrap_or_default(), CONVINCING);
+        found == Found::Whole && heads == CONVINCING
+    };
+    (1..bytes.len()).find(begins)
+}
+
+/// Reads frames to the end of `bytes`, or `most` of them; how many there were.
+fn chain(bytes: &[u8], most: usize) -> (Found, usize) {
     let mut rest = bytes;
     let mut begins_message = true;
-    let mut heads = 0_u32;
-    while !rest.is_empty() {
+    let mut heads = 0;
+    while !rest.is_empty() && heads < most {
         let Some((head, body)) = frame(rest) else {
-            let short = rest.first().is_some_and(|first| {
-                *first <= flags::MORE | flags::LONG | flags::COMMAND && rest.len() < FrameHead::len_of(*first)
-            });
-            return if heads > 0 && short { Found::Likely } else { Found::Nothing };
+            let found = if heads > 0 && is_cut_head(rest) { Found::Likely } else { Found::Nothing };
+            return (found, heads);
         };
         let len = usize::try_from(head.len).unwrap_or(usize::MAX);
         let (body, after) = body.split_at(len.min(body.len()));
         let alone = heads == 0 && after.is_empty();
         if head.len > BELIEVED || begins_message && !is_believable(&head, body, alone) {
-            return Found::Nothing;
+            return (Found::Nothing, heads);
         }
         heads += 1;
         if body.len() < len {
             // One head with nothing behind it proves nothing.
-            return if body.is_empty() && heads == 1 { Found::Nothing } else { Found::Likely };
+            let found = if body.is_empty() && heads == 1 { Found::Nothing } else { Found::Likely };
+            return (found, heads);
         }
         // REQ sockets put an empty frame before the message.
         begins_message = !head.more || begins_message && body.is_empty();
         rest = after;
     }
-    if heads == 0 { Found::Nothing } else { Found::Whole }
+    (if heads == 0 { Found::Nothing } else { Found::Whole }, heads)
+}
+
+/// Whether these bytes may be the front of a frame's head.
+fn is_cut_head(bytes: &[u8]) -> bool {
+    let first = bytes.first().copied().unwrap_or(u8::MAX);
+    first <= flags::MORE | flags::LONG | flags::COMMAND && bytes.len() < FrameHead::len_of(first)
 }
 
 /// The head of the frame in front, and what follows it.

@@ -1,0 +1,108 @@
+//! The captures in `tests/captures`: recorded once from real engines, each with what the engine itself counted
+//! (`NAME.metrics.txt`, its `/metrics` afterwards) and, mostly, what the client saw (`NAME.scenario.jsonl`).
+
+use std::io::Read as _;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use enginetap_core::capture::fact::Fact;
+use enginetap_core::capture::file::{Entry, Reader};
+
+/// A capture, unpacked.
+#[derive(Clone, Debug)]
+pub struct Capture {
+    /// Its name: `vllm-0.32.0`.
+    pub name: String,
+    /// The bytes of the capture file.
+    pub file: Vec<u8>,
+}
+
+/// What entered the pipeline.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// The bytes of a record.
+    Record(Vec<u8>),
+    /// A fact.
+    Fact(Box<Fact>),
+}
+
+/// Samples of a `/metrics` page.
+#[derive(Clone, Debug)]
+pub struct Metrics(String);
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("captures")
+}
+
+/// Every capture whose name begins with `prefix`, by name.
+///
+/// # Errors
+/// When the folder or a file cannot be read.
+pub fn named(prefix: &str) -> Result<Vec<Capture>> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(folder()).context("tests/captures cannot be read")? {
+        let file = entry?.file_name().to_string_lossy().into_owned();
+        names.extend(file.strip_suffix(".cap.gz").filter(|name| name.starts_with(prefix)).map(String::from));
+    }
+    names.sort();
+    names.into_iter().map(|name| Capture::read(&name)).collect()
+}
+
+impl Capture {
+    /// Reads the capture of this name.
+    ///
+    /// # Errors
+    /// When there is none, or it cannot be unpacked.
+    pub fn read(name: &str) -> Result<Self> {
+        let path = folder().join(format!("{name}.cap.gz"));
+        let packed = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let mut file = Vec::new();
+        flate2::read::GzDecoder::new(packed.as_slice())
+            .read_to_end(&mut file)
+            .with_context(|| format!("{} cannot be unpacked", path.display()))?;
+        Ok(Self { name: name.to_owned(), file })
+    }
+
+    /// What entered the pipeline, in order.
+    ///
+    /// # Errors
+    /// When the capture is damaged.
+    pub fn inputs(&self) -> Result<Vec<Input>> {
+        let mut reader = Reader::default();
+        reader.push(&self.file);
+        let mut inputs = Vec::new();
+        while let Some(entry) = reader.next()? {
+            match entry {
+                Entry::Record(bytes) => inputs.push(Input::Record(bytes.to_vec())),
+                Entry::Fact(fact) => inputs.push(Input::Fact(fact)),
+                Entry::End(_) => {}
+            }
+        }
+        reader.finish()?;
+        Ok(inputs)
+    }
+
+    /// What the engine's `/metrics` said after the capture.
+    ///
+    /// # Errors
+    /// When the file is missing.
+    pub fn metrics(&self) -> Result<Metrics> {
+        let path = folder().join(format!("{}.metrics.txt", self.name));
+        let text =
+            std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        Ok(Metrics(text))
+    }
+}
+
+impl Metrics {
+    /// The sum of a metric's samples over its labels; `None` where it has none.
+    #[must_use]
+    pub fn sum(&self, name: &str) -> Option<f64> {
+        let values = self.0.lines().filter_map(|line| {
+            let (series, value) = line.rsplit_once(' ')?;
+            let named = series.split('{').next() == Some(name);
+            named.then(|| value.parse::<f64>().ok()).flatten()
+        });
+        values.reduce(|sum, value| sum + value)
+    }
+}

@@ -6,3 +6,4 @@ pub mod schema;
 pub mod signal;
 pub mod traceparent;
 pub mod vllm;
+pub mod vocabulary;

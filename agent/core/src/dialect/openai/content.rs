@@ -11,7 +11,7 @@ mod parts;
 
 use serde::Serialize;
 
-use super::json::{Kind, Scanner, Text, Walk};
+use crate::wire::json::{Kind, Scanner, Text, Walk};
 
 /// A message of a conversation.
 #[derive(Debug, Serialize)]

@@ -6,7 +6,6 @@
 //! fails: a field that is absent, of another type than the API says or lost in a gap is left out, alone.
 
 mod content;
-mod json;
 mod request;
 mod response;
 mod route;

@@ -1,9 +1,9 @@
 //! Requests.
 
 use super::content::{Conversation, Objects};
-use super::json::{Kind, Scanner, Stop, Text, Walk};
 use super::{Collect, Endpoint, path_of};
 use crate::dialect::signal::{ApiRequest, Operation};
+use crate::wire::json::{Kind, Scanner, Stop, Text, Walk};
 
 /// Most characters kept of a name, an id or a header.
 const NAME_LIMIT: usize = 1024;

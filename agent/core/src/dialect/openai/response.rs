@@ -10,9 +10,9 @@ mod openai;
 mod responses;
 mod speech;
 
-use super::json::{Kind, Scanner, Stop, Text, Walk};
 use super::{Collect, Endpoint};
 use crate::dialect::signal::{ApiDelta, ApiError, Usage};
+use crate::wire::json::{Kind, Scanner, Stop, Text, Walk};
 
 /// Most characters kept of a name or an id.
 const NAME_LIMIT: usize = 1024;

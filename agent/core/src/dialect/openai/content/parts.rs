@@ -1,7 +1,7 @@
 //! Messages and their parts, in the forms of the OpenAI, Anthropic and Cohere APIs.
 
 use super::{Budget, CALL_COST, Conversation, Message, PART_COST, Part, ROLE_LIMIT};
-use crate::dialect::openai::json::{Kind, Scanner, Text, Walk};
+use crate::wire::json::{Kind, Scanner, Text, Walk};
 
 impl Conversation {
     /// Takes one message. `role` is of a message that names none.

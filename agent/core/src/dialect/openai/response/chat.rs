@@ -2,8 +2,8 @@
 
 use super::speech::{Speech, take_call};
 use super::{MANY, Reader};
-use crate::dialect::openai::json::{Kind, Scanner, Walk};
 use crate::dialect::signal::ToolCall;
+use crate::wire::json::{Kind, Scanner, Walk};
 
 /// Takes a message.
 pub fn take_message(reader: Reader, s: &mut Scanner<'_>, speech: &mut Speech) -> Walk {

@@ -3,8 +3,8 @@
 use super::chat::take_message;
 use super::speech::Speech;
 use super::{Reader, take_finish, take_name, take_usage};
-use crate::dialect::openai::json::{Kind, Scanner, Walk};
 use crate::dialect::signal::{ApiDelta, ApiError};
+use crate::wire::json::{Kind, Scanner, Walk};
 
 /// Reads a body: a message in its envelope, or an error (`{"message":"..","id":..}`).
 pub fn body(reader: Reader, s: &mut Scanner<'_>, delta: &mut ApiDelta) -> Walk {

@@ -3,8 +3,8 @@
 use super::chat::take_choice_field;
 use super::speech::Speech;
 use super::{MANY, Reader, take_name, take_usage};
-use crate::dialect::openai::json::{Kind, Scanner, Walk};
 use crate::dialect::signal::{ApiDelta, ApiError};
+use crate::wire::json::{Kind, Scanner, Walk};
 
 /// Reads a body or an event. Vectors, scores and logprobs are passed unread.
 pub fn message(reader: Reader, s: &mut Scanner<'_>, delta: &mut ApiDelta) -> Walk {

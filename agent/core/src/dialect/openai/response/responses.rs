@@ -2,8 +2,8 @@
 
 use super::speech::{Speech, take_call_field};
 use super::{FINISH, Reader, take_name, take_usage};
-use crate::dialect::openai::json::{Kind, Scanner, Text, Walk};
 use crate::dialect::signal::{ApiDelta, ToolCall};
+use crate::wire::json::{Kind, Scanner, Text, Walk};
 
 /// Reads a body: a response, or an error.
 pub fn body(reader: Reader, s: &mut Scanner<'_>, delta: &mut ApiDelta) -> Walk {

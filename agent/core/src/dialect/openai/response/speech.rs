@@ -1,8 +1,8 @@
 //! What is said of one candidate, as it is found.
 
 use super::{MANY, Reader};
-use crate::dialect::openai::json::{Scanner, Text, Walk};
 use crate::dialect::signal::{ChoiceDelta, ToolCall};
+use crate::wire::json::{Scanner, Text, Walk};
 
 /// A candidate's part of a response.
 #[derive(Debug, Default)]

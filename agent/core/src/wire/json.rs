@@ -267,8 +267,10 @@ impl<'a> Scanner<'a> {
     /// Passes values up to the end of the container that `depth` openings are already behind.
     fn leave(&mut self, mut depth: usize) -> Walk {
         loop {
+            let rest = self.bytes.get(self.at..).unwrap_or_default();
+            let mark = rest.iter().position(|b| matches!(b, b'"' | b'[' | b']' | b'{' | b'}'));
+            self.at += mark.ok_or(Stop::Cut)?;
             match self.bytes.get(self.at) {
-                None => return Err(Stop::Cut),
                 Some(b'"') => {
                     if !self.text()?.whole() {
                         return Err(Stop::Cut);
@@ -276,8 +278,7 @@ impl<'a> Scanner<'a> {
                     continue;
                 }
                 Some(b'[' | b'{') => depth += 1,
-                Some(b']' | b'}') => depth = depth.saturating_sub(1),
-                Some(_) => {}
+                _ => depth = depth.saturating_sub(1),
             }
             self.at += 1;
             if depth == 0 {

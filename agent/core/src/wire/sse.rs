@@ -343,3 +343,6 @@ fn parse(line: &[u8]) -> Line<'_> {
         _ => Line::Unknown,
     }
 }
+
+#[cfg(test)]
+mod tests;

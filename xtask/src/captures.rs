@@ -20,7 +20,7 @@ use crate::{agent, repo, say, setup, shell};
 pub enum Command {
     /// Convert a recording of socket calls (JSON lines, gzip) to a capture file.
     Import(Import),
-    /// Record a real vLLM under load into tests/captures: NAME.cap, its /metrics and the client's view.
+    /// Record a real vLLM under load into tests/captures: NAME.cap.gz, its /metrics and the client's view.
     Record(Record),
 }
 
@@ -122,7 +122,7 @@ fn record(options: &Record) -> Result<()> {
     let recorded = record_server(options, &binary, &server, &folder);
     server.stop()?;
     recorded?;
-    say::step(format!("wrote {}", folder.join(format!("{name}.cap")).display()));
+    say::step(format!("wrote {}", folder.join(format!("{name}.cap.gz")).display()));
     Ok(())
 }
 
@@ -130,7 +130,7 @@ fn record_server(options: &Record, binary: &Path, server: &Server, folder: &Path
     let Record { name, version: _, mode, requests, concurrency, options: _ } = options;
     let file = |ending: &str| folder.join(format!("{name}.{ending}"));
     let mut recorder = Process::new(binary);
-    recorder.args(["record", "--pid", &server.pid.to_string(), "-o"]).arg(file("cap"));
+    recorder.args(["record", "--pid", &server.pid.to_string(), "-o"]).arg(file("cap.gz"));
     let mut recorder = recorder.spawn().context("cannot start enginetap record")?;
     // The probes are live within a second; a request sent before would be recorded in part.
     std::thread::sleep(std::time::Duration::from_secs(3));

@@ -110,26 +110,17 @@ fn replay(options: &Options) -> Result<()> {
     foreground(command.args(&options.agent), &Interrupt::watch()?)
 }
 
-/// The capture to show: `demo.cap`, else the one of the newest vLLM.
+/// The capture to show: the one called `demo`, else the one of the newest vLLM.
 fn capture(folder: &Path) -> Result<PathBuf> {
-    let named = folder.join("demo.cap");
-    if named.is_file() {
-        return Ok(named);
-    }
-    let entries =
-        std::fs::read_dir(folder).with_context(|| format!("{} has no captures", folder.display()))?;
-    let captures = entries
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| path.to_string_lossy().trim_end_matches(".gz").ends_with(".cap"));
-    let newest = captures.max_by_key(|path| version_in(path));
-    newest.with_context(|| format!("{} has no captures", folder.display()))
+    let captures = repo::captures(folder);
+    let named = captures.iter().find(|path| repo::capture_name(path) == Some("demo")).cloned();
+    let newest = captures.into_iter().max_by_key(|path| version_in(path));
+    named.or(newest).with_context(|| format!("{} has no captures", folder.display()))
 }
 
 /// `vllm-0.32.0.cap` as [0, 32, 0]; what has no version comes before all that have.
 fn version_in(path: &Path) -> Vec<u32> {
-    let name = path.file_stem().unwrap_or_default().to_string_lossy();
-    let version = name.strip_prefix("vllm-").unwrap_or_default();
+    let version = repo::capture_name(path).and_then(|name| name.strip_prefix("vllm-")).unwrap_or_default();
     version.split('.').map_while(|part| part.parse().ok()).collect()
 }
 

@@ -43,3 +43,28 @@ pub fn cargo() -> Command {
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
+
+/// The captures of a folder (`.cap`, `.cap.gz`), in no order; empty where there is none.
+pub fn captures(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(|path| capture_name(path).is_some()).collect()
+}
+
+/// A capture's name without its ending.
+pub fn capture_name(path: &Path) -> Option<&str> {
+    let name = path.file_name()?.to_str()?;
+    name.strip_suffix(".gz").unwrap_or(name).strip_suffix(".cap")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_capture_is_known_by_its_ending_compressed_or_not() {
+        assert_eq!(capture_name(Path::new("a/vllm-0.32.0.cap.gz")), Some("vllm-0.32.0"));
+        assert_eq!(capture_name(Path::new("demo.cap")), Some("demo"));
+        assert_eq!(capture_name(Path::new("vllm-0.32.0.metrics.txt")), None);
+        assert!(captures(Path::new("/no/such/folder")).is_empty());
+    }
+}

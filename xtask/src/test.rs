@@ -186,11 +186,11 @@ fn targets(folder: &Path, layer: Layer) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// The layer of a test program, by its name: `kernel…` and `vllm…` are live, all others replay.
+/// The layer of a test program, by its name: `kernel…` and `live…` need root, all others replay.
 fn layer_of(target: &str) -> Layer {
     if target.starts_with("kernel") {
         Layer::Kernel
-    } else if target.starts_with("vllm") {
+    } else if target.starts_with("live") {
         Layer::Vllm
     } else {
         Layer::Replay
@@ -204,8 +204,8 @@ mod tests {
     #[test]
     fn a_test_program_is_put_into_its_layer_by_name() {
         assert_eq!(layer_of("kernel_sock"), Layer::Kernel);
-        assert_eq!(layer_of("vllm"), Layer::Vllm);
-        assert_eq!(layer_of("golden"), Layer::Replay);
+        assert_eq!(layer_of("live_vllm"), Layer::Vllm);
+        assert_eq!(layer_of("vllm_captures"), Layer::Replay);
         assert_eq!(layer_of("conformance"), Layer::Replay);
     }
 

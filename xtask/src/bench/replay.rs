@@ -50,10 +50,7 @@ fn describe(capture: &Path, runs: &[SelfStats]) -> Vec<Figure> {
 }
 
 fn largest(folder: &Path) -> Result<PathBuf> {
-    let entries =
-        std::fs::read_dir(folder).with_context(|| format!("{} has no captures", folder.display()))?;
-    let captures =
-        entries.flatten().map(|entry| entry.path()).filter(|path| path.to_string_lossy().contains(".cap"));
+    let captures = repo::captures(folder).into_iter();
     captures
         .max_by_key(|path| std::fs::metadata(path).map_or(0, |meta| meta.len()))
         .with_context(|| format!("{} has no captures", folder.display()))

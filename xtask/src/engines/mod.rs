@@ -4,6 +4,7 @@
 
 pub mod client;
 pub mod load;
+pub mod lock;
 pub mod model;
 pub mod processes;
 pub mod python;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use super::python;
+use super::{lock, python};
 use crate::{repo, say, shell};
 
 /// Which major version of transformers writes the model's files: an engine reads what its own version writes.
@@ -32,6 +32,10 @@ impl Format {
 pub fn ensure(format: Format, venv: &Path) -> Result<PathBuf> {
     let models = repo::engines()?.join("models");
     let folder = models.join(format.folder());
+    if folder.join("config.json").is_file() {
+        return Ok(folder);
+    }
+    let _lock = lock::take()?;
     if folder.join("config.json").is_file() {
         return Ok(folder);
     }

@@ -8,6 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use super::lock;
 use super::python::Python;
 use crate::setup::debian::{self, Group};
 use crate::{repo, say, shell};
@@ -23,6 +24,7 @@ const INCLUDE: &str = "ca-certificates,libgomp1,libnuma1,libstdc++6,libssl3t64,l
 /// When this is not root or debootstrap fails.
 pub fn ensure() -> Result<PathBuf> {
     let tree = repo::engines()?.join("trixie");
+    let _lock = lock::take()?;
     if tree.join("etc/enginetap-tree").is_file() {
         return Ok(tree);
     }

@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use super::quirks::{self, Ipex};
-use crate::engines::python;
+use crate::engines::{lock, python};
 use crate::{repo, say, shell};
 
 /// Changes when an environment made by an older version of this file must be made again.
@@ -83,6 +83,11 @@ pub fn installed() -> Result<Vec<(String, PathBuf)>> {
 pub fn ensure(version: &str) -> Result<Installed> {
     let quirks = quirks::of(version)?;
     let venv = folder()?.join(version);
+    if is_ready(&venv) {
+        return Ok(Installed { venv });
+    }
+    let _lock = lock::take()?;
+    // Another command may have installed it meanwhile.
     if !is_ready(&venv) {
         install(version, &venv).with_context(|| format!("vLLM {version} could not be installed"))?;
         if quirks.ipex == Ipex::StandIn {

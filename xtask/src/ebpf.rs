@@ -1,6 +1,7 @@
 //! The kernel programs' object: committed beside its source, rebuilt when the sources changed.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
@@ -20,7 +21,7 @@ pub fn object() -> PathBuf {
 }
 
 fn stamp_file() -> PathBuf {
-    repo::root().join("ebpf/enginetap.bpf.stamp")
+    repo::root().join("ebpf/enginetap.bpf.o.toml")
 }
 
 fn committed() -> Stamp {
@@ -91,11 +92,16 @@ fn build(toolchain: &Toolchain) -> Result<(PathBuf, Stamp)> {
     say::step(format!("building the kernel programs with {toolchain}"));
     let tree = copy_sources()?;
     let mut cargo = toolchain.cargo();
-    cargo.current_dir(tree.join("ebpf")).args(["build", "--release", "--locked"]);
-    // Target, build-std and the linker's flags are in ebpf/.cargo/config.toml; this adds to its list.
-    cargo.arg("--config").arg(format!("target.bpfel-unknown-none.rustflags={:?}", remaps(toolchain)?));
-    shell::prepare(&mut cargo).context("the kernel programs did not build")?;
-    let built = tree.join("ebpf/target/bpfel-unknown-none/release").join(BINARY);
+    // Target, linker and flags are in ebpf/.cargo/config.toml.
+    shell::prepare(cargo.current_dir(tree.join("ebpf")).args(["build", "--release", "--locked"]))
+        .context("the kernel programs did not build")?;
+    let built = tree.join("enginetap.bpf.o");
+    let mut strip = Command::new(bpf::objcopy());
+    strip
+        .arg("--strip-debug")
+        .arg(tree.join("ebpf/target/bpfel-unknown-none/release").join(BINARY))
+        .arg(&built);
+    shell::prepare(&mut strip).context("the object cannot be stripped of its debug information")?;
     let stamp = Stamp {
         sources: stamp::sources(&repo::root())?,
         object: stamp::file(&built)?,
@@ -103,12 +109,6 @@ fn build(toolchain: &Toolchain) -> Result<(PathBuf, Stamp)> {
         linker: bpf::linker_version().context("bpf-linker does not run")?,
     };
     Ok((built, stamp))
-}
-
-/// rustc's flags that keep this machine's paths out of the debug information, and so out of BTF.
-fn remaps(toolchain: &Toolchain) -> Result<Vec<String>> {
-    let remap = |from: &Path, to: &str| format!("--remap-path-prefix={}={to}", from.display());
-    Ok(vec![remap(&bpf::cargo_home(), "/cargo"), remap(&toolchain.sysroot()?, "/rust")])
 }
 
 fn copy_sources() -> Result<PathBuf> {

@@ -19,7 +19,7 @@ const SOURCES: [&str; 7] = [
     "ebpf/src",
 ];
 
-/// What the stamp file holds, one `key value` a line.
+/// What the stamp file holds: TOML, one `key = "value"` a line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {
     /// SHA-256 over the sources' names and bytes.
@@ -36,7 +36,8 @@ impl Stamp {
     /// Reads a stamp; unknown keys are passed over, missing ones stay empty.
     pub fn parse(text: &str) -> Self {
         let mut stamp = Self::default();
-        for (key, value) in text.lines().filter_map(|line| line.split_once(' ')) {
+        for (key, value) in text.lines().filter_map(|line| line.split_once(" = ")) {
+            let value = value.trim_matches('"');
             match key {
                 "sources" => value.clone_into(&mut stamp.sources),
                 "object" => value.clone_into(&mut stamp.object),
@@ -51,7 +52,10 @@ impl Stamp {
     /// The file's text.
     pub fn text(&self) -> String {
         let Self { sources, object, rustc, linker } = self;
-        format!("sources {sources}\nobject {object}\nrustc {rustc}\nbpf-linker {linker}\n")
+        format!(
+            "# Written by `cargo xtask ebpf`: what enginetap.bpf.o was built from, and by what.\n\
+             sources = \"{sources}\"\nobject = \"{object}\"\nrustc = \"{rustc}\"\nbpf-linker = \"{linker}\"\n"
+        )
     }
 
     /// Whether an object was built by the same programs, so that its bytes can be compared with a rebuild's.
@@ -137,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_damaged_stamp_matches_nothing() {
-        assert_eq!(Stamp::parse("sources\nwhat else\n\n"), Stamp::default());
+        assert_eq!(Stamp::parse("sources\nwhat = \"else\"\n\n"), Stamp::default());
         assert_ne!(Stamp::parse(""), Stamp { sources: "ab".into(), ..Stamp::default() });
     }
 

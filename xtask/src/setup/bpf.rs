@@ -157,10 +157,10 @@ fn nightly() -> Result<Toolchain> {
 }
 
 fn ensure_linker() -> Result<()> {
+    debian::ensure(&[Group::Ebpf])?;
     if linker_version().as_deref() == Some(LINKER) {
         return Ok(());
     }
-    debian::ensure(&[Group::Ebpf])?;
     say::step(format!("installing bpf-linker {LINKER}: links the kernel programs (some minutes, once)"));
     let mut install = Command::new("cargo");
     install.args(["install", "bpf-linker", "--locked", "--version", LINKER, "--no-default-features"]);
@@ -174,12 +174,9 @@ pub fn linker_version() -> Option<String> {
     text.split_ascii_whitespace().nth(1).map(str::to_owned)
 }
 
-/// Where cargo keeps the sources of dependencies: a path that must not get into the object.
-pub fn cargo_home() -> PathBuf {
-    std::env::var_os("CARGO_HOME").map_or_else(
-        || Path::new(&std::env::var_os("HOME").unwrap_or_default()).join(".cargo"),
-        PathBuf::from,
-    )
+/// The LLVM's objcopy.
+pub fn objcopy() -> PathBuf {
+    Path::new(LLVM_PREFIX).join("bin/llvm-objcopy")
 }
 
 fn llvm_major(verbose_version: &str) -> Option<u32> {

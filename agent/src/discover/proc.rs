@@ -71,14 +71,17 @@ impl Proc {
         self.root.join(name)
     }
 
-    /// Every process there is. One that ends meanwhile is left out.
+    /// Every process there is. One that has ended, or ends meanwhile, is left out: a zombie keeps its name
+    /// until its parent asks for it.
     ///
     /// # Errors
     /// When the folder itself cannot be read.
     pub fn table(&self) -> io::Result<Vec<Entry>> {
         let mut entries: Vec<Entry> = std::fs::read_dir(&self.root)?
             .filter_map(|item| item.ok()?.file_name().to_str()?.parse().ok())
-            .filter_map(|pid| self.entry(Pid(pid)).ok())
+            .filter_map(|pid| self.stat(Pid(pid)).ok())
+            .filter(|stat| !matches!(stat.state, 'Z' | 'X'))
+            .filter_map(|stat| self.complete(stat))
             .collect();
         entries.sort_by_key(|entry| entry.pid);
         Ok(entries)
@@ -89,9 +92,17 @@ impl Proc {
     /// # Errors
     /// When there is none of this pid (`NotFound`), or it ended meanwhile.
     pub fn entry(&self, pid: Pid) -> io::Result<Entry> {
+        self.complete(self.stat(pid)?).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    fn stat(&self, pid: Pid) -> io::Result<Stat> {
         let stat = self.read(pid, "stat", SMALL_LIMIT)?;
-        let stat = Stat::from_read(stat.as_slice()).map_err(io::Error::other)?;
-        Ok(Entry {
+        Stat::from_read(stat.as_slice()).map_err(io::Error::other)
+    }
+
+    fn complete(&self, stat: Stat) -> Option<Entry> {
+        let pid = Pid(u32::try_from(stat.pid).ok()?);
+        Some(Entry {
             pid,
             parent: Pid(u32::try_from(stat.ppid).unwrap_or(0)),
             started: stat.starttime,
@@ -134,6 +145,20 @@ impl Proc {
         let status = self.text(pid, "status")?;
         let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
         ids.split_whitespace().next_back()?.parse().ok().map(Pid)
+    }
+
+    /// A number of the process's status, by its key (`Seccomp:`).
+    #[must_use]
+    pub fn status_number(&self, pid: Pid, key: &str) -> Option<u32> {
+        let status = self.text(pid, "status")?;
+        status.lines().find_map(|line| line.strip_prefix(key))?.trim().parse().ok()
+    }
+
+    /// Whether the process has a descriptor that is a link to this.
+    #[must_use]
+    pub fn holds(&self, pid: Pid, target: &str) -> bool {
+        let links = std::fs::read_dir(self.path(pid, "fd")).into_iter().flatten().take(FD_LIMIT).flatten();
+        links.filter_map(|item| std::fs::read_link(item.path()).ok()).any(|link| link == Path::new(target))
     }
 
     /// The process's sockets: descriptor and inode, in the order of descriptors.

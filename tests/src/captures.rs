@@ -82,6 +82,17 @@ impl Capture {
         Ok(inputs)
     }
 
+    /// What the client did: one JSON object a request.
+    ///
+    /// # Errors
+    /// When the file is missing or is none.
+    pub fn scenario(&self) -> Result<Vec<serde_json::Value>> {
+        let path = folder().join(format!("{}.scenario.jsonl", self.name));
+        let text =
+            std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        text.lines().map(|line| serde_json::from_str(line).context("a line is no JSON")).collect()
+    }
+
     /// What the engine's `/metrics` said after the capture.
     ///
     /// # Errors

@@ -1,3 +1,4 @@
 //! End-to-end tests of enginetap, and what they share.
 
 pub mod captures;
+pub mod replayed;

@@ -6,3 +6,4 @@ pub mod diagnostics;
 pub mod discover;
 pub mod exit;
 pub mod export;
+pub mod probe;

@@ -6,8 +6,8 @@
 pub enum Loss {
     /// The ring had no room for a record.
     RingFull = 0,
-    /// The table of calls in flight was full: a call's arguments were not kept.
-    CallsFull = 1,
+    /// The kernel skipped a program since it was already running on that CPU. Counted by the kernel itself.
+    Skipped = 1,
     /// The table of descriptors or connections was full: a connection is not seen.
     ConnsFull = 2,
     /// A buffer of the process could not be read (swapped out or unmapped).
@@ -21,14 +21,14 @@ pub enum Loss {
 impl Loss {
     /// Every reason, in the order of its index.
     pub const ALL: [Self; 6] =
-        [Self::RingFull, Self::CallsFull, Self::ConnsFull, Self::Fault, Self::OverCap, Self::OverBuffers];
+        [Self::RingFull, Self::Skipped, Self::ConnsFull, Self::Fault, Self::OverCap, Self::OverBuffers];
 
     /// The reason's name, as exported.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::RingFull => "ring_full",
-            Self::CallsFull => "calls_full",
+            Self::Skipped => "skipped",
             Self::ConnsFull => "conns_full",
             Self::Fault => "fault",
             Self::OverCap => "over_cap",

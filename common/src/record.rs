@@ -19,7 +19,8 @@ pub struct Header {
     pub conn: u64,
     /// Offset in the stream (per connection and direction) of the first byte this call moved.
     pub offset: u64,
-    /// Nanoseconds spent inside the call, saturating.
+    /// Nanoseconds spent inside the call, saturating; 0 where that is not measured (the socket calls are seen
+    /// only when they return: half the cost).
     pub spent: u32,
     /// Process id (kernel's tgid), in the initial PID namespace.
     pub pid: u32,

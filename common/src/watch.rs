@@ -1,5 +1,9 @@
 //! The shared maps' keys and values: which processes are watched, which descriptors are connections,
-//! and what is wanted of each.
+//! and what is wanted of each. User space reads these maps; only the kernel programs write them, at the agent's
+//! [`Command`]s, so that no counter is ever overwritten by a stale copy.
+
+/// Set in the id of every connection the kernel programs first saw; ids given by user space must not have it.
+pub const KERNEL_CONN: u64 = 1 << 63;
 
 /// Key of the descriptor table: one file descriptor of one process.
 #[repr(C)]
@@ -9,6 +13,16 @@ pub struct FdKey {
     pub pid: u32,
     /// File descriptor.
     pub fd: i32,
+}
+
+/// Value of the descriptor table.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slot {
+    /// The connection's id, key of the connection table.
+    pub conn: u64,
+    /// Not zero once the connection was found to be ignored: then this look-up is the only one.
+    pub ignored: u64,
 }
 
 /// What user space wants of a connection. Kept in the connection table; read at every call.
@@ -21,7 +35,7 @@ pub enum Verdict {
     Payload = 1,
     /// Only times and lengths are wanted: headers without payload.
     Times = 2,
-    /// Of no interest: one map look-up and out.
+    /// Of no interest: one map look-up and out. For good: the stream's offsets are no longer counted.
     Ignore = 3,
 }
 
@@ -48,6 +62,49 @@ pub struct Conn {
     pub tx: u64,
     /// A [`Verdict`].
     pub verdict: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Descriptors, over all processes, that stand for it in the descriptor table; it goes with the last one.
+    pub refs: u32,
+}
+
+/// What the agent asks of the program `control`, which it runs by `BPF_PROG_TEST_RUN`. The arguments are the
+/// fake tracepoint's: the command, then the ones named here.
+#[repr(u64)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// `(conn, verdict)`: changes what is wanted of a connection.
+    Judge = 1,
+    /// `(conn, pid, fd)`: puts an existing descriptor into the tables. Changes nothing where it is there already.
+    Adopt = 2,
+    /// `(pid, fd)`: takes a descriptor out of the tables.
+    Forget = 3,
+}
+
+/// What `control` answers.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Done.
+    Done = 0,
+    /// The descriptor is known already ([`Command::Adopt`]).
+    Known = 1,
+    /// No such connection or descriptor.
+    Unknown = 2,
+    /// The table is full.
+    Full = 3,
+    /// No such command: agent and kernel programs of different builds.
+    BadCommand = 4,
+}
+
+impl Answer {
+    /// The answer of this number; anything unknown is [`Answer::BadCommand`].
+    #[must_use]
+    pub fn from_u32(number: u32) -> Self {
+        match number {
+            0 => Self::Done,
+            1 => Self::Known,
+            2 => Self::Unknown,
+            3 => Self::Full,
+            _ => Self::BadCommand,
+        }
+    }
 }

@@ -1,4 +1,5 @@
 //! End-to-end tests of enginetap, and what they share.
 
 pub mod captures;
+pub mod live;
 pub mod replayed;

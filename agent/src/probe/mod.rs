@@ -1,0 +1,124 @@
+//! The probe: the kernel programs of enginetap, loaded, attached and talked to.
+//!
+//! [`Probe::load`] puts the programs into the kernel; from then on they watch nothing until [`Probe::watch`] names a
+//! process. Records come out of [`Probe::drain`], in order of time. Dropping the probe takes everything out of the
+//! kernel again; so does the kernel itself when the agent dies, since nothing is pinned.
+//!
+//! How to attach to a running process without missing bytes: [`Probe::watch`] it, then list its sockets and
+//! [`Probe::adopt`] each, then list again and adopt what came meanwhile. A call on a socket that nobody adopted yet
+//! makes it a connection with an id of the kernel's own (the top bit set); `adopt` then says so by `false`.
+//!
+//! The socket calls that `read` and `write` share with files are passed over on unknown descriptors; all others
+//! (`recv*`, `send*`, `accept*`, `connect`) make them known.
+
+mod capability;
+mod cost;
+mod load;
+mod object;
+mod plain;
+mod rings;
+mod syscalls;
+mod tracefs;
+mod watch;
+
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use anyhow::Result;
+use aya::Ebpf;
+use aya::maps::{MapData, ProgramArray};
+use aya_log::EbpfLogger;
+use enginetap_common::config::DEFAULT_CAP;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+pub use self::capability::{CostClass, OLDEST, OLDEST_ARM, Obstacle, PROGRAMS, Program, Support, oldest};
+pub use self::cost::{RunTime, programs_loaded};
+use self::rings::Rings;
+
+/// What the probe may be told.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Most payload bytes copied of one call; the rest of a longer one is a gap. At most 1 MiB.
+    pub cap: u32,
+    /// Bytes of all rings together. They count twice in the agent's resident memory.
+    pub ring_bytes_total: u32,
+    /// Whether the kernel programs send their debug messages (to the `log` facade).
+    pub debug: bool,
+    /// Whether the kernel measures the programs' run time: some tens of nanoseconds more a run.
+    pub measure: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { cap: DEFAULT_CAP, ring_bytes_total: 8 * 1024 * 1024, debug: false, measure: false }
+    }
+}
+
+/// The loaded kernel programs.
+pub struct Probe {
+    ebpf: Ebpf,
+    /// Held, not used: see `load`.
+    _jump: ProgramArray<MapData>,
+    rings: Rings,
+    /// Made at the first wait: only then is there surely a runtime.
+    wakeups: Option<AsyncFd<OwnedFd>>,
+    pace: Pace,
+    logger: Option<EbpfLogger<&'static dyn log::Log>>,
+    /// While this is open, the kernel measures.
+    measuring: Option<OwnedFd>,
+}
+
+/// How long to wait before looking at the rings again unasked: short while records come, longer when idle.
+struct Pace(Duration);
+
+impl Pace {
+    const BUSY: Duration = Duration::from_millis(10);
+    const IDLE: Duration = Duration::from_millis(80);
+
+    fn after(&mut self, records: u64) {
+        self.0 = if records > 0 { Self::BUSY } else { (self.0 * 2).min(Self::IDLE) };
+    }
+}
+
+impl Probe {
+    /// Waits until it is time to [`Probe::drain`]: a ring fills up, a process came or went, or a short time has passed.
+    ///
+    /// # Errors
+    /// When the runtime has no I/O driver, or its descriptors are used up.
+    pub async fn ready(&mut self) -> Result<()> {
+        let wakeups = match &self.wakeups {
+            Some(wakeups) => wakeups,
+            None => {
+                let descriptor = self.rings.wakeups().try_clone()?;
+                // SAFETY: the descriptor is owned, and stays the same until the `AsyncFd` is dropped with it.
+                let registered = unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) };
+                self.wakeups.insert(registered.map_err(std::io::Error::from)?)
+            }
+        };
+        tokio::select! {
+            guard = wakeups.readable() => {
+                self.rings.take_wakeups()?;
+                guard?.clear_ready();
+            }
+            () = tokio::time::sleep(self.pace.0) => {}
+        }
+        Ok(())
+    }
+
+    /// Passes on the bytes of every record that is old enough to be in order of time; how many. Those of the
+    /// last millisecond stay for the next round.
+    pub fn drain(&mut self, mut sink: impl FnMut(&[u8])) -> u64 {
+        let count = self.rings.drain(&mut sink);
+        self.pace.after(count);
+        if let Some(logger) = &mut self.logger {
+            logger.flush();
+        }
+        count
+    }
+
+    /// Passes on every record there is: the last call before the end.
+    pub fn flush(&mut self, mut sink: impl FnMut(&[u8])) -> u64 {
+        self.rings.flush(&mut sink)
+    }
+}

@@ -1,0 +1,51 @@
+//! The arguments of a system call, out of the registers that the kernel saved at its entry.
+
+use core::ffi::c_void;
+use core::mem::MaybeUninit;
+
+use aya_ebpf::helpers::generated::bpf_probe_read_kernel;
+use enginetap_common::config::Machine;
+
+use crate::maps::config;
+
+/// Number and arguments of a system call.
+pub struct Regs {
+    /// Its number.
+    pub number: u64,
+    /// Its first four arguments.
+    pub args: [u64; 4],
+}
+
+/// Reads them from a `struct pt_regs`. They are the same at the call's entry and at its exit.
+#[inline(always)]
+pub fn read(regs: *const c_void) -> Option<Regs> {
+    // SAFETY: a field of the configuration.
+    if unsafe { config!(machine) } == Machine::X86_64 as u32 { x86_64(regs) } else { aarch64(regs) }
+}
+
+/// `arch/x86/include/asm/ptrace.h`: r10 at 56, r9, r8, ax, cx, dx, si, di, orig_ax at 120.
+#[inline(always)]
+fn x86_64(regs: *const c_void) -> Option<Regs> {
+    let [r10, _, _, _, _, dx, si, di, orig_ax] = words::<9>(regs, 56)?;
+    Some(Regs { number: orig_ax, args: [di, si, dx, r10] })
+}
+
+/// `arch/arm64/include/asm/ptrace.h`: x0 to x30 at 0 (x0 overwritten by the result), orig_x0 at 272, then the
+/// number as a 32-bit word.
+#[inline(always)]
+fn aarch64(regs: *const c_void) -> Option<Regs> {
+    let [_, x1, x2, x3] = words::<4>(regs, 0)?;
+    let [orig_x0, number] = words::<2>(regs, 272)?;
+    Some(Regs { number: number & 0xffff_ffff, args: [orig_x0, x1, x2, x3] })
+}
+
+#[inline(always)]
+fn words<const N: usize>(regs: *const c_void, offset: usize) -> Option<[u64; N]> {
+    let mut words = MaybeUninit::<[u64; N]>::uninit();
+    // SAFETY: the helper checks the source and writes the whole destination, also when it fails (zeroes).
+    unsafe {
+        let source = regs.byte_add(offset);
+        let failed = bpf_probe_read_kernel(words.as_mut_ptr().cast(), size_of::<[u64; N]>() as u32, source);
+        (failed == 0).then(|| words.assume_init())
+    }
+}

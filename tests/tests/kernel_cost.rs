@@ -1,0 +1,70 @@
+//! What the probe costs. On the running kernel; as root. Figures are printed, not asserted: machines differ.
+
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use enginetap::probe::Options;
+use enginetap_core::capture::record::Body;
+use enginetap_tests::live::Live;
+
+#[test]
+fn loading_and_detaching_take_what_is_printed_and_leave_nothing() -> Result<()> {
+    let before = Instant::now();
+    let live = Live::load(&Options::default())?;
+    let loaded = before.elapsed();
+    let ids = live.probe.program_ids()?;
+    ensure!(ids.len() == enginetap::probe::PROGRAMS.len());
+    let before = Instant::now();
+    drop(live);
+    println!("load and attach {loaded:?}, detach {:?}", before.elapsed());
+    // The kernel frees them a little later, when no CPU can be running them any more.
+    let left =
+        || anyhow::Ok(enginetap::probe::programs_loaded()?.into_iter().filter(|id| ids.contains(id)).count());
+    while left()? > 0 {
+        ensure!(before.elapsed().as_secs() < 10, "{} programs are still in the kernel", left()?);
+    }
+    println!("gone after {:?}", before.elapsed());
+    Ok(())
+}
+
+#[test]
+fn at_a_hundred_thousand_records_a_second_every_record_is_seen_or_counted() -> Result<()> {
+    let mut live = Live::load(&Options { measure: true, ..Options::default() })?;
+    let mut script = live.script(
+        "
+ready()
+client, server = pair()
+data = pattern(350)
+start = time.monotonic()
+for _ in range(40000):
+    client.send(data); server.recv(350)
+print(time.monotonic() - start, flush=True)
+ready()
+",
+    )?;
+    script.go()?;
+    let before = live.probe.run_time()?;
+    while live.records.len() < 79_000 && live.lost()? == 0 {
+        live.round()?;
+    }
+    let seconds: f64 = script.line()?.parse()?;
+    script.go()?;
+    live.finish(&mut script)?;
+    let exit = |all: &[enginetap::probe::RunTime]| {
+        all.iter()
+            .find(|one| one.program == "sys_exit")
+            .map(|one| (one.runs, one.time.0))
+            .context("no sys_exit")
+    };
+    let (runs, nanos) = exit(&live.probe.run_time()?)?;
+    let (runs, nanos) = (runs - exit(&before)?.0, nanos - exit(&before)?.1);
+    let data = live.parsed().filter(|record| matches!(record.body, Body::Data(_))).count();
+    println!(
+        "80,000 records in {seconds:.2} s, {} lost; {} ns a run of sys_exit over {runs} runs of the machine, {} ns a record",
+        live.lost()?,
+        nanos / runs.max(1),
+        nanos / 80_000
+    );
+    assert_eq!(u64::try_from(data)? + live.lost()?, 80_000);
+    Ok(())
+}

@@ -109,7 +109,7 @@ fn lint() -> Result<()> {
     shell::run(repo::cargo().args(["fmt", "--all", "--check"]))?;
     shell::run(repo::cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
     let mut doc = repo::cargo();
-    doc.args(["doc", "--workspace", "--no-deps", "--document-private-items"]);
+    doc.args(["doc", "--workspace", "--no-deps"]);
     shell::run(doc.env("RUSTDOCFLAGS", "-D warnings"))
 }
 

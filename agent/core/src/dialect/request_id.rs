@@ -4,8 +4,8 @@
 //! `cmpl-X-1`, one a prompt (the external id); from 0.14 on it appends eight hex digits of its own
 //! (`cmpl-X-0-deadbeef`, the internal id, the only one that outputs carry); candidates of `n > 1` put their
 //! number in front (`1_cmpl-X-0-deadbeef`). X is the client's `X-Request-Id` where it sent one, and may hold
-//! dashes and digits itself, so an id can be read in more than one way: [`readings`] gives them all, and the
-//! one whose response is known is right.
+//! dashes and digits itself, so an id can be read in more than one way: [`readings`] gives them all, the
+//! likeliest first, and the one whose response is known is right.
 //!
 //! Mirrors vLLM 0.8 to 0.33 (`entrypoints/**/serving.py`, `v1/engine/parallel_sampling.py`,
 //! `v1/engine/input_processor.py`).
@@ -64,9 +64,17 @@ pub fn readings<'a>(external: Option<&'a str>, internal: &'a str) -> impl Iterat
     let (candidate, own) = split_candidate(internal);
     let ids = match external {
         Some(external) => [Some(external), None],
-        None => [Some(own), without_hex(own)],
+        // An id of before 0.14 that ends like this is one of a client's own making: the rarer case.
+        None => [without_hex(own), Some(own)],
     };
     ids.into_iter().flatten().flat_map(move |id| of_external(id, candidate)).flatten()
+}
+
+/// The likeliest response of an engine request: the id itself, if it can be read in no way.
+#[must_use]
+pub fn likeliest<'a>(external: Option<&'a str>, internal: &'a str) -> Reading<'a> {
+    let unread = Reading { response: external.unwrap_or(internal), prompt: 0, candidate: 0 };
+    readings(external, internal).next().unwrap_or(unread)
 }
 
 /// Whether an engine request belongs to a response, and where.
@@ -138,10 +146,11 @@ fn without_hex(internal: &str) -> Option<&str> {
     (hex.len() == 8 && hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))).then_some(external)
 }
 
-/// A number as Python writes it: digits, no sign, no leading zero.
+/// A number of a prompt or candidate as Python writes it: digits, no sign, no leading zero. Eight digits and
+/// more are no such number, but hex digits that happen to be decimal.
 fn plain_number(digits: &str) -> Option<u32> {
     let plain = digits == "0" || digits.bytes().next().is_some_and(|b| b.is_ascii_digit() && b != b'0');
-    plain.then(|| digits.parse().ok())?
+    (plain && digits.len() < 8).then(|| digits.parse().ok())?
 }
 
 #[cfg(test)]
@@ -225,11 +234,16 @@ mod tests {
     }
 
     #[test]
-    fn a_known_external_id_is_read_before_all_else() {
+    fn the_likeliest_reading_of_a_real_id_is_right() {
         for (response, external, internal, ..) in SEEN {
-            let first = readings(external, internal).next().map(|reading| reading.response);
-            assert_eq!(first, Some(response), "{internal}");
+            assert_eq!(likeliest(external, internal).response, response, "{internal}");
+            assert_eq!(likeliest(None, internal).response, response, "{internal}");
         }
+        assert_eq!(
+            likeliest(None, "cmpl-X-1-12345678"),
+            Reading { response: "cmpl-X", prompt: 1, candidate: 0 }
+        );
+        assert_eq!(likeliest(None, "cmpl-").response, "cmpl-");
     }
 
     #[test]

@@ -14,9 +14,11 @@ const MAX_TOOL_CALLS: usize = 128;
 /// What was said of one candidate, summed over the response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
-    /// Text, up to the content limit; empty where content is not collected.
+    /// Reasoning before the answer; empty where there was none or content is not collected.
+    pub reasoning: String,
+    /// Text of the answer; empty where content is not collected. Both together keep to the content limit.
     pub text: String,
-    /// Characters in `text`.
+    /// Characters in `reasoning` and `text`.
     chars: usize,
     /// Why it ended.
     pub finish_reason: Option<String>,
@@ -114,13 +116,13 @@ impl Exchange {
     }
 
     fn take_choice(&mut self, delta: &ChoiceDelta, keep: Keep) {
-        let ChoiceDelta { index, text, reasoning: _, finish_reason, tool_calls } = delta;
+        let ChoiceDelta { index, text, reasoning, finish_reason, tool_calls } = delta;
         if self.choices.len() >= MAX_CHOICES && !self.choices.contains_key(index) {
             return;
         }
         let choice = self.choices.entry(*index).or_default();
         if let (true, Some(text)) = (keep.content, text) {
-            choice.push(text, keep.limit);
+            choice.push(text, *reasoning, keep.limit);
         }
         keep_first(&mut choice.finish_reason, finish_reason.as_ref());
         for call in tool_calls {
@@ -130,12 +132,15 @@ impl Exchange {
 }
 
 impl Choice {
-    fn push(&mut self, text: &str, limit: usize) {
+    /// Adds text, of which the first `reasoning` bytes are reasoning.
+    fn push(&mut self, text: &str, reasoning: usize, limit: usize) {
         let room = limit.saturating_sub(self.chars);
         let end = text.char_indices().nth(room).map_or(text.len(), |(at, _)| at);
         let taken = text.get(..end).unwrap_or_default();
         self.chars = self.chars.saturating_add(taken.chars().count());
-        self.text.push_str(taken);
+        let (thought, said) = taken.split_at_checked(reasoning).unwrap_or((taken, ""));
+        self.reasoning.push_str(thought);
+        self.text.push_str(said);
     }
 
     fn take_call(&mut self, delta: &ToolCall, keep: Keep) {
@@ -163,5 +168,22 @@ impl Choice {
 fn keep_first(slot: &mut Option<String>, value: Option<&String>) {
     if slot.is_none() {
         *slot = value.cloned();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasoning_and_answer_are_told_apart_within_one_limit() {
+        let mut choice = Choice::default();
+        choice.push("thé", 4, 8);
+        choice.push("oughtanswer", 5, 8);
+        choice.push("more", 0, 8);
+        assert_eq!((choice.reasoning.as_str(), choice.text.as_str()), ("théought", ""));
+        let mut choice = Choice::default();
+        choice.push("hmm42", 3, 4);
+        assert_eq!((choice.reasoning.as_str(), choice.text.as_str()), ("hmm", "4"));
     }
 }

@@ -2,6 +2,7 @@
 
 use super::exchange::Exchange;
 use super::request::Request;
+use crate::dialect::request_id;
 use crate::dialect::signal::EngineRequest;
 use crate::time::{MonoTime, Nanos};
 
@@ -50,35 +51,24 @@ pub(super) fn may_be_claimed<'a>(
 }
 
 /// The id a response has whose parts this engine request makes: `cmpl-X` of `0_cmpl-X-1-deadbeef`.
-pub(super) fn base_of_request(request: &EngineRequest) -> &str {
-    base_of_response(request.external_id.as_deref().unwrap_or(&request.id))
+pub(super) fn response_of_request(request: &EngineRequest) -> &str {
+    request_id::likeliest(request.external_id.as_deref(), &request.id).response
 }
 
-/// The same of an id as the engine or a response writes it.
-pub(super) fn base_of_response(id: &str) -> &str {
-    let id = id.split_once('_').filter(|(n, _)| n.parse::<u32>().is_ok()).map_or(id, |(_, id)| id);
-    let id = match id.rsplit_once('-') {
-        Some((front, hex)) if hex.len() == 8 && hex.bytes().all(|b| b.is_ascii_hexdigit()) => front,
-        _ => id,
-    };
-    match id.rsplit_once('-') {
-        Some((front, n)) if id.starts_with("cmpl-") && n.parse::<u32>().is_ok() && front.len() > 5 => front,
-        _ => id,
-    }
+/// The same of a request whose start was not seen.
+pub(super) fn response_of_name(name: &str) -> &str {
+    request_id::likeliest(None, name).response
 }
 
 /// The id of the `n > 1` request this is one candidate of.
 pub(super) fn parent(request: &EngineRequest) -> Option<&str> {
-    let (number, rest) = request.id.split_once('_')?;
-    number.parse::<u32>().ok().map(|_| rest)
+    request_id::parent(&request.id)
 }
 
 /// Position of an engine request among those of its exchange: prompt, then candidate.
-pub(super) fn order(id: &str) -> (u32, u32) {
-    let (candidate, rest) =
-        id.split_once('_').and_then(|(n, r)| Some((n.parse().ok()?, r))).unwrap_or((0, id));
-    let _ = rest;
-    (0, candidate)
+pub(super) fn order(name: &str) -> (u32, u32) {
+    let reading = request_id::likeliest(None, name);
+    (reading.prompt, reading.candidate)
 }
 
 /// The engine request that makes a candidate of the response.

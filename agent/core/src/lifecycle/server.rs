@@ -111,7 +111,7 @@ impl Server {
 
     /// The exchange's response id is known: its engine requests are too.
     fn name_exchange(&mut self, id: ExchangeId, response: &str) {
-        let base = join::base_of_response(response).to_owned();
+        let base = response.to_owned();
         for request in self.by_base.get(&base).cloned().unwrap_or_default() {
             self.join(id, &request);
         }
@@ -133,7 +133,7 @@ impl Server {
         match signal {
             EngineSignal::Added { at, request } => {
                 self.make_room(context);
-                let (name, base) = (request.id.clone(), join::base_of_request(&request).to_owned());
+                let (name, base) = (request.id.clone(), join::response_of_request(&request).to_owned());
                 if let Some(parent) = join::parent(&request) {
                     self.siblings.entry(parent.to_owned()).or_default().added += 1;
                 }
@@ -202,7 +202,7 @@ impl Server {
         if !self.requests.contains_key(&name) {
             self.make_room(context);
             self.requests.insert(name.clone(), Request::seen(pid, at));
-            let base = join::base_of_response(&name).to_owned();
+            let base = join::response_of_name(&name).to_owned();
             self.index(&name, base);
         }
         let request = self.requests.get_mut(&name)?;

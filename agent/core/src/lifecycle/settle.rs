@@ -45,7 +45,7 @@ impl Server {
             return false;
         }
         let Some(found) = join::guess(exchange, self.requests.iter()) else { return false };
-        let base = self.requests.get(&found).and_then(|r| r.engine.as_ref()).map(join::base_of_request);
+        let base = self.requests.get(&found).and_then(|r| r.engine.as_ref()).map(join::response_of_request);
         let base = base.unwrap_or(&found).to_owned();
         for name in self.by_base.get(&base).cloned().unwrap_or_default() {
             self.join(id, &name);
@@ -122,7 +122,7 @@ impl Server {
     fn emit(&mut self, id: ExchangeId, context: &mut Context<'_>) {
         let Some(exchange) = self.exchanges.remove(&id) else { return };
         if let Some(response) = &exchange.response_id {
-            self.by_response.remove(join::base_of_response(response));
+            self.by_response.remove(response);
         }
         let requests: Vec<(String, Request)> =
             exchange.requests.iter().filter_map(|name| self.forget(name)).collect();
@@ -140,7 +140,7 @@ impl Server {
 
     fn forget(&mut self, name: &str) -> Option<(String, Request)> {
         let (name, request) = self.requests.remove_entry(name)?;
-        let base = request.engine.as_ref().map_or(join::base_of_response(&name), join::base_of_request);
+        let base = request.engine.as_ref().map_or(join::response_of_name(&name), join::response_of_request);
         if let Some(names) = self.by_base.get_mut(base) {
             names.retain(|other| *other != name);
             if names.is_empty() {

@@ -188,6 +188,9 @@ fn output_messages(exchange: &Exchange) -> Option<String> {
         .values()
         .map(|choice| {
             let mut parts = Vec::new();
+            if !choice.reasoning.is_empty() {
+                parts.push(serde_json::json!({"type": "reasoning", "content": choice.reasoning}));
+            }
             if !choice.text.is_empty() {
                 parts.push(serde_json::json!({"type": "text", "content": choice.text}));
             }

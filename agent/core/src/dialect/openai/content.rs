@@ -217,6 +217,9 @@ struct Ids {
 
 impl Ids {
     fn take(&mut self, s: &mut Scanner<'_>, budget: &mut Budget) -> Walk {
+        if budget.left == 0 {
+            return s.skip();
+        }
         let id = s.take_u32()?;
         if !std::mem::replace(&mut self.opened, true) && !budget.open(MESSAGE_COST + PART_COST) {
             return Ok(());

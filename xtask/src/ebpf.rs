@@ -1,6 +1,6 @@
 //! The kernel programs' object: committed beside its source, rebuilt when the sources changed.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -9,9 +9,6 @@ use crate::setup::bpf::{self, Toolchain};
 use crate::stamp::{self, Stamp};
 use crate::{repo, say, shell};
 
-/// The package in `ebpf/` is copied and built here, so that the object's bytes do not depend on where the
-/// repository lies (a path dependency's place is part of the symbol hashes).
-const BUILD: &str = "/var/tmp/enginetap-ebpf";
 /// The program's file name in cargo's output.
 const BINARY: &str = "enginetap";
 
@@ -90,17 +87,17 @@ pub fn check() -> Result<()> {
 
 fn build(toolchain: &Toolchain) -> Result<(PathBuf, Stamp)> {
     say::step(format!("building the kernel programs with {toolchain}"));
-    let tree = copy_sources()?;
+    let folder = repo::target().join("ebpf");
     let mut cargo = toolchain.cargo();
     // Target, linker and flags are in ebpf/.cargo/config.toml.
-    shell::prepare(cargo.current_dir(tree.join("ebpf")).args(["build", "--release", "--locked"]))
-        .context("the kernel programs did not build")?;
-    let built = tree.join("enginetap.bpf.o");
+    cargo
+        .current_dir(repo::root().join("ebpf"))
+        .args(["build", "--release", "--locked", "--target-dir"])
+        .arg(&folder);
+    shell::prepare(&mut cargo).context("the kernel programs did not build")?;
+    let built = folder.join("enginetap.bpf.o");
     let mut strip = Command::new(bpf::objcopy());
-    strip
-        .arg("--strip-debug")
-        .arg(tree.join("ebpf/target/bpfel-unknown-none/release").join(BINARY))
-        .arg(&built);
+    strip.arg("--strip-debug").arg(folder.join("bpfel-unknown-none/release").join(BINARY)).arg(&built);
     shell::prepare(&mut strip).context("the object cannot be stripped of its debug information")?;
     let stamp = Stamp {
         sources: stamp::sources(&repo::root())?,
@@ -109,40 +106,4 @@ fn build(toolchain: &Toolchain) -> Result<(PathBuf, Stamp)> {
         linker: bpf::linker_version().context("bpf-linker does not run")?,
     };
     Ok((built, stamp))
-}
-
-fn copy_sources() -> Result<PathBuf> {
-    let tree = PathBuf::from(BUILD);
-    for folder in ["common", "ebpf"] {
-        for part in ["Cargo.toml", "Cargo.lock", "build.rs", ".cargo", "src"] {
-            let place = tree.join(folder).join(part);
-            copy(&repo::root().join(folder).join(part), &place)
-                .with_context(|| format!("cannot copy {folder}/{part} to {BUILD}"))?;
-        }
-    }
-    // `common` takes its version, edition and lints from the workspace.
-    copy(&repo::root().join("Cargo.toml"), &tree.join("Cargo.toml"))?;
-    Ok(tree)
-}
-
-/// Copies a file or a folder; what is gone at the source goes at the destination.
-fn copy(from: &Path, to: &Path) -> Result<()> {
-    if from.is_dir() {
-        if to.is_dir() {
-            std::fs::remove_dir_all(to)?;
-        }
-        std::fs::create_dir_all(to)?;
-        for entry in std::fs::read_dir(from)? {
-            let entry = entry?;
-            copy(&entry.path(), &to.join(entry.file_name()))?;
-        }
-    } else if from.is_file() {
-        if let Some(folder) = to.parent() {
-            std::fs::create_dir_all(folder)?;
-        }
-        std::fs::copy(from, to)?;
-    } else if to.is_file() {
-        std::fs::remove_file(to)?;
-    }
-    Ok(())
 }

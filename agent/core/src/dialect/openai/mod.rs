@@ -12,7 +12,7 @@ mod route;
 
 pub use request::request;
 pub use response::{body, event};
-pub use route::{Endpoint, PassedOver, ROUTES, Route, Row, path_of, route};
+pub use route::{Endpoint, PassedOver, ROUTES, Route, Row, markdown, path_of, route};
 
 use crate::settings::{Settings, VllmLevel};
 

@@ -6,6 +6,10 @@
 //! contract has no operation for what a route does, it is passed over, and its engine requests make traces
 //! of their own.
 
+mod markdown;
+
+pub use markdown::markdown;
+
 use crate::dialect::signal::Operation;
 
 /// An endpoint whose requests make entry spans: which bodies it speaks.

@@ -131,6 +131,8 @@ pub(super) fn iterations(span: &mut Span, request: &Request, maker: &Maker<'_>) 
     let index = request.engine_index.unwrap_or(0);
     span.events =
         request.iterations.iter().map(|i| of_iteration(i, index, maker.wall(i.at.mono()))).collect();
+    // A preemption is told with a later output, after steps that ended after it.
+    span.events.sort_by_key(|event| event.at);
     span.dropped_events = request.dropped_iterations;
 }
 

@@ -138,18 +138,18 @@ fn number_point(o: &mut Object<'_>, point: &NumberDataPoint) {
 
 fn key_value(o: &mut Object<'_>, pair: &KeyValue) {
     o.text("key", &pair.key);
-    o.nested("value", |o| any(o, pair.value.as_ref()));
+    o.nested("value", |o| typed_value(o, pair.value.as_ref()));
 }
 
 /// The value of an attribute keeps its defaults: they say which type it has.
-fn any(o: &mut Object<'_>, value: Option<&AnyValue>) {
+fn typed_value(o: &mut Object<'_>, value: Option<&AnyValue>) {
     match value.and_then(|value| value.value.as_ref()) {
         Some(any_value::Value::StringValue(text)) => string(o.key("stringValue"), text),
         Some(any_value::Value::BoolValue(truth)) => o.key("boolValue").push_str(truth_text(*truth)),
         Some(any_value::Value::IntValue(number)) => quoted_number(o.key("intValue"), *number),
         Some(any_value::Value::DoubleValue(number)) => double(o.key("doubleValue"), *number),
         Some(any_value::Value::ArrayValue(array)) => o.nested("arrayValue", |o| {
-            o.list("values", &array.values, |o, value| any(o, Some(value)));
+            o.list("values", &array.values, |o, value| typed_value(o, Some(value)));
         }),
         // No attribute of the contract is one of these, and none is made.
         Some(

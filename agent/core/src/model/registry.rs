@@ -4,6 +4,7 @@
 //! from that, what the product adds of its own ([`own`]). Code takes names from here ([`attr`], [`span`],
 //! [`event`], [`dim`], [`metric`]); `docs/TELEMETRY.md` is [`markdown`].
 
+pub mod check;
 pub mod collection;
 mod def;
 mod markdown;

@@ -1,5 +1,8 @@
 use std::sync::Arc;
 
+use enginetap_core::time::WallTime;
+use proptest::prelude::*;
+
 use super::super::message::{metrics_request, trace_request};
 use super::super::resource::Resources;
 use super::super::sample;
@@ -111,5 +114,34 @@ fn doubles_that_json_has_no_number_for_are_strings() {
 #[test]
 fn an_empty_value_keeps_its_type() {
     let value = AnyValue { value: Some(any_value::Value::StringValue(String::new())) };
-    assert_eq!(object(|o| any(o, Some(&value))), r#"{"stringValue":""}"#);
+    assert_eq!(object(|o| typed_value(o, Some(&value))), r#"{"stringValue":""}"#);
+}
+
+proptest! {
+    /// Whatever a client wrote, and whatever figure came out, the line is one line and reads back the same.
+    #[test]
+    fn any_text_and_number_reads_back_the_same(
+        text in any::<String>(),
+        key in any::<String>().prop_filter("a key", |key| !key.is_empty()),
+        number in any::<i64>(),
+        double in any::<f64>().prop_filter("finite", |double| double.is_finite()),
+        times in any::<(u64, u64)>(),
+    ) {
+        let mut trace = sample::refused();
+        let root = &mut trace.spans[0];
+        root.name = text.clone().into();
+        root.status = enginetap_core::model::span::Status::Error(text.clone());
+        root.start = WallTime(times.0);
+        root.end = WallTime(times.1);
+        root.set(key, vec![text.clone(), String::new()]);
+        root.set("number", number);
+        root.set("double", double);
+        root.set("empty", Vec::<i64>::new());
+        let message = trace_request(&[(sample::resource(), Arc::new(trace))]);
+        let line = traces(&message);
+        prop_assert!(!line.contains('\n'));
+        // The reader wants the list that protobuf's JSON leaves out when empty.
+        let line = line.replace(r#""arrayValue":{}"#, r#""arrayValue":{"values":[]}"#);
+        prop_assert_eq!(serde_json::from_str::<ExportTraceServiceRequest>(&line).unwrap(), message);
+    }
 }

@@ -76,6 +76,8 @@ impl Client {
 }
 
 fn tls_config(files: &TlsFiles) -> Result<ClientTlsConfig> {
+    // tonic says nothing of a file without a certificate in it, and every connection fails.
+    tls::config(files, true)?;
     let mut config = match &files.certificate {
         Some(path) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(tls::read(path)?)),
         None => ClientTlsConfig::new().with_native_roots(),

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use rustls::crypto::ring;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
@@ -40,13 +40,17 @@ pub(super) fn config(files: &TlsFiles, used: bool) -> Result<ClientConfig> {
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots);
     let Some((certificate, key)) = identity(files)? else { return Ok(builder.with_no_client_auth()) };
-    let chain = certificates(&certificate).context("the client certificate is no PEM file")?;
-    let key = PrivateKeyDer::from_pem_slice(&key).context("the client key is no PEM file")?;
+    let chain = certificates(&certificate).map_err(|error| unusable("the client certificate", &error))?;
+    let key = PrivateKeyDer::from_pem_slice(&key).map_err(|error| unusable("the client key", &error))?;
     Ok(builder.with_client_auth_cert(chain, key)?)
 }
 
-fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>> {
-    Ok(CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>()?)
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, pem::Error> {
+    CertificateDer::pem_slice_iter(pem).collect()
+}
+
+fn unusable(what: &str, error: &pem::Error) -> Refusal {
+    Refusal::usage(format!("{what} is no PEM file: {error}"), "name a PEM file")
 }
 
 fn roots(files: &TlsFiles) -> Result<RootCertStore> {
@@ -54,7 +58,7 @@ fn roots(files: &TlsFiles) -> Result<RootCertStore> {
     let (certificates, from) = match &files.certificate {
         Some(path) => {
             let shown = path.display().to_string();
-            (certificates(&read(path)?).with_context(|| format!("{shown} is no PEM file"))?, shown)
+            (certificates(&read(path)?).map_err(|error| unusable(&shown, &error))?, shown)
         }
         None => (rustls_native_certs::load_native_certs().certs, "the system's certificate store".to_owned()),
     };

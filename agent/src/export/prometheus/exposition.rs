@@ -133,6 +133,8 @@ fn number(value: Number) -> String {
 mod tests {
     use std::sync::Arc;
 
+    use proptest::prelude::*;
+
     use super::*;
     use crate::export::resource::Resources;
     use crate::export::sample;
@@ -201,5 +203,19 @@ target_info{service_name="vllm",service_instance_id="h:4242"} 1
         let text = write(&resources.snapshot(all));
         let heads: Vec<_> = text.lines().filter(|line| line.starts_with("# TYPE")).collect();
         assert_eq!(heads.len(), heads.iter().collect::<HashSet<_>>().len(), "{text}");
+    }
+
+    proptest! {
+        /// A client chooses model names: none may end a label, or a line.
+        #[test]
+        fn any_label_value_stays_inside_its_quotes(value in any::<String>()) {
+            let mut points = sample::points()[..1].to_vec();
+            points[0].dimensions = vec![("model_name", value.clone())];
+            let text = write(&Snapshot { parts: vec![(sample::resource(), points)] });
+            let line = text.lines().nth(2).unwrap();
+            let quoted = line.split_once("model_name=\"").unwrap().1.strip_suffix("\"} 1100").unwrap();
+            let plain = quoted.replace("\\\\", "\0").replace("\\n", "\n").replace("\\\"", "\"");
+            prop_assert_eq!(plain.replace('\0', "\\"), value.replace('\0', "\\"));
+        }
     }
 }

@@ -88,6 +88,8 @@ pub(super) fn quantity(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -132,5 +134,19 @@ mod tests {
             [0.0, 3.25, 152.4, 12_345.0, 2_500_000.0].map(quantity),
             ["0", "3.2", "152", "12.3k", "2.5M"]
         );
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_is_wider_than_it_is_cut_to(text in any::<String>(), columns in 0_usize..40) {
+            let cut = cut(&clean(&text), columns);
+            prop_assert!(width(&cut) <= columns, "{cut:?}");
+            prop_assert!(!cut.chars().any(char::is_control));
+        }
+
+        #[test]
+        fn every_duration_fits_seven_columns_up_to_four_days(nanos in 0_u64..345_600_000_000_000) {
+            prop_assert!(width(&duration(Nanos(nanos))) <= 7);
+        }
     }
 }

@@ -25,10 +25,16 @@ use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
 use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse,
 };
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
 use tonic::codec::CompressionEncoding;
-use tonic::codegen::tokio_stream::StreamExt;
 use tonic::metadata::MetadataMap;
+use tonic::transport::ServerTlsConfig;
+use tonic::transport::server::TcpIncoming;
 use tonic::{Status, async_trait};
 
 /// A request over HTTP.
@@ -73,11 +79,31 @@ impl Http {
         tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
-                let (this, script) = (this.clone(), script.clone());
-                let service = service_fn(move |request| this.clone().answer(request, script.clone()));
-                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+                this.clone().connection(stream, script.clone());
             }
         });
+    }
+
+    /// Serves over TLS on any free port.
+    pub(super) async fn start_tls(&self, identity: &Identity) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (this, acceptor) = (self.clone(), identity.acceptor());
+        tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                // A client that does not trust the certificate breaks off.
+                if let Ok(stream) = acceptor.accept(stream).await {
+                    this.clone().connection(stream, Arc::new(ok));
+                }
+            }
+        });
+        address
+    }
+
+    fn connection(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, script: Arc<Script>) {
+        let service = service_fn(move |request| self.clone().answer(request, script.clone()));
+        tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
     }
 
     async fn answer(
@@ -103,6 +129,31 @@ impl Http {
     }
 }
 
+/// A certificate for `localhost` that nobody else signed, in PEM.
+pub(super) struct Identity {
+    pub(super) certificate: String,
+    key: String,
+}
+
+impl Identity {
+    pub(super) fn new() -> Self {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        Self { certificate: made.cert.pem(), key: made.signing_key.serialize_pem() }
+    }
+
+    fn acceptor(&self) -> TlsAcceptor {
+        let chain = vec![CertificateDer::from_pem_slice(self.certificate.as_bytes()).unwrap()];
+        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).unwrap();
+        let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(chain, key)
+            .unwrap();
+        TlsAcceptor::from(Arc::new(config))
+    }
+}
+
 /// A receiver over gRPC. The first answers are the scripted failures, then it takes everything.
 #[derive(Clone, Default)]
 pub(super) struct Grpc {
@@ -120,12 +171,23 @@ impl Grpc {
         address
     }
 
+    pub(super) async fn start_tls(&self, identity: &Identity) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let pem = tonic::transport::Identity::from_pem(&identity.certificate, &identity.key);
+        let server = tonic::transport::Server::builder()
+            .tls_config(ServerTlsConfig::new().identity(pem))
+            .unwrap()
+            .add_service(TraceServiceServer::new(self.clone()));
+        tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
+        address
+    }
+
     pub(super) fn serve(&self, listener: TcpListener) {
-        let incoming = tonic::transport::server::TcpIncoming::from(listener);
         let traces = TraceServiceServer::new(self.clone()).accept_compressed(CompressionEncoding::Gzip);
         let metrics = MetricsServiceServer::new(self.clone()).accept_compressed(CompressionEncoding::Gzip);
         let server = tonic::transport::Server::builder().add_service(traces).add_service(metrics);
-        tokio::spawn(server.serve_with_incoming(incoming.map(|connection| connection)));
+        tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
     }
 
     fn fail(&self) -> Result<(), Status> {

@@ -15,8 +15,9 @@ use prost::Message;
 use tokio::net::TcpListener;
 use tonic::Status;
 
-use super::collector::{Grpc, Http, ok, status};
+use super::collector::{Grpc, Http, Identity, ok, status};
 use crate::cli;
+use crate::exit::Exit;
 use crate::export::message::{metrics_request, trace_request};
 use crate::export::resource::Resources;
 use crate::export::settings::Environment;
@@ -262,4 +263,57 @@ async fn metrics_are_sent_each_interval() {
     // A reading that was sent is not sent again.
     assert_eq!(lost(&sinks.shutdown(LONG).await), (0, 0));
     assert_eq!(collector.got().len(), 2);
+}
+
+/// Variables that send to `localhost` over TLS.
+fn tls(address: SocketAddr, protocol: &str) -> Vec<(&'static str, String)> {
+    vec![
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", format!("https://localhost:{}", address.port())),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol.to_owned()),
+        ("OTEL_BSP_EXPORT_TIMEOUT", "1000".to_owned()),
+    ]
+}
+
+#[tokio::test]
+async fn a_receiver_with_its_own_authority_is_trusted_by_the_file_named_and_not_without() {
+    let identity = Identity::new();
+    let (grpc, http) = (Grpc::default(), Http::default());
+    let addresses =
+        [("grpc", grpc.start_tls(&identity).await), ("http/protobuf", http.start_tls(&identity).await)];
+    let (file, stranger) = (tempfile::NamedTempFile::new().unwrap(), tempfile::NamedTempFile::new().unwrap());
+    std::fs::write(file.path(), &identity.certificate).unwrap();
+    std::fs::write(stranger.path(), Identity::new().certificate).unwrap();
+    for (protocol, address) in addresses {
+        for (trusted, wanted) in [(&file, (0, 0)), (&stranger, (0, 5))] {
+            let path = trusted.path().to_str().unwrap();
+            let variables = tls(address, protocol);
+            let mut variables: Vec<_> =
+                variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
+            variables.push(("OTEL_EXPORTER_OTLP_CERTIFICATE", path));
+            variables.push(("OTEL_METRICS_EXPORTER", "none"));
+            let sinks = sinks(address, Overflow::Drop, &variables);
+            sinks.trace(sample::trace());
+            assert_eq!(lost(&sinks.shutdown(LONG).await), wanted, "{protocol}");
+        }
+    }
+    assert_eq!(*grpc.traces.lock().unwrap(), [wanted_traces()]);
+    assert_eq!(http.got().len(), 1);
+}
+
+#[test]
+fn a_certificate_file_that_cannot_be_used_is_wrong_usage() {
+    let empty = tempfile::NamedTempFile::new().unwrap();
+    for protocol in ["grpc", "http/protobuf"] {
+        for path in ["/no/such/file", empty.path().to_str().unwrap()] {
+            let lookup = |name: &str| match name {
+                "OTEL_EXPORTER_OTLP_ENDPOINT" => Some("https://localhost:1".to_owned()),
+                "OTEL_EXPORTER_OTLP_PROTOCOL" => Some(protocol.to_owned()),
+                "OTEL_EXPORTER_OTLP_CERTIFICATE" => Some(path.to_owned()),
+                _ => None,
+            };
+            let config = Config::new(&cli::Output::default(), &Environment(&lookup), Overflow::Drop).unwrap();
+            let error = Sinks::start(config).err().unwrap();
+            assert_eq!(Exit::of(&error), Exit::Usage, "{protocol} {path}: {error:#}");
+        }
+    }
 }

@@ -1,0 +1,115 @@
+//! Holds what was made against the table: for the tests of everything that makes spans and points.
+
+use super::{
+    AttributeDef, AttributeGroup, Dialect, EventDef, Layer, Type, dimensions, events, own, sglang, spans,
+    vllm,
+};
+use crate::model::metric::Point;
+use crate::model::span::{Attribute, Event, Span, Value};
+
+/// What of a span an engine's table does not allow: unknown names, other types, keys that stand twice. Empty when
+/// all is in order. SGLang's spans are not emitted yet and are unknown.
+#[must_use]
+pub fn span(span: &Span, engine: Dialect) -> Vec<String> {
+    let Some(groups) = groups(&span.name, engine) else {
+        return vec![format!("{}: no such span in {}", span.name, engine.name())];
+    };
+    let allowed: Vec<&AttributeDef> = groups.into_iter().flat_map(|group| group.attributes).collect();
+    let mut wrong = attributes(&span.name, &span.attributes, &allowed);
+    if span.end < span.start {
+        wrong.push(format!("{}: ends before it starts", span.name));
+    }
+    for Event { name, at: _, attributes: list } in &span.events {
+        match events().find(|event| event.names.contains(&name.as_ref()) && known(event, span, engine)) {
+            Some(event) => wrong.extend(attributes(name, list, &event.attributes.iter().collect::<Vec<_>>())),
+            None => wrong.push(format!("{}: no event {name} on it", span.name)),
+        }
+    }
+    wrong
+}
+
+/// What of a point the table does not allow.
+#[must_use]
+pub fn point(point: &Point, engine: Dialect) -> Vec<String> {
+    let metric = point.metric;
+    let of_engine = metric.engines.contains(&engine) || metric.engines.is_empty();
+    let mut wrong = Vec::new();
+    if !of_engine {
+        wrong.push(format!("{}: not a metric of {}", metric.name, engine.name()));
+    }
+    for (nth, (key, _)) in point.dimensions.iter().enumerate() {
+        let mut rows = dimensions().chain(own::DIMENSIONS).flat_map(|group| group.dimensions);
+        if !rows.any(|row| row.key == *key) {
+            wrong.push(format!("{}: no dimension {key}", metric.name));
+        }
+        if point.dimensions.iter().take(nth).any(|(other, _)| other == key) {
+            wrong.push(format!("{}: {key} stands twice", metric.name));
+        }
+    }
+    wrong
+}
+
+fn known(event: &EventDef, span: &Span, engine: Dialect) -> bool {
+    event.engines.contains(&engine) && event.on == span.name
+}
+
+/// The groups of attributes a span may have; `None` for a span the engine does not have.
+fn groups(name: &str, engine: Dialect) -> Option<Vec<&'static AttributeGroup>> {
+    // Of an entry span's name only the operation is fixed.
+    let fixed = |def: &str| {
+        def == name || def.strip_suffix("{model}").is_some_and(|o| name.starts_with(o.trim_end()))
+    };
+    let def = spans().find(|def| def.engines.contains(&engine) && fixed(def.name))?;
+    let mut groups = vec![&own::ANY_SPAN];
+    match (def.layer, engine) {
+        (Layer::Entry, Dialect::VllmV0 | Dialect::VllmV1) => groups.extend([&vllm::ENTRY, &own::ENTRY]),
+        (Layer::Entry, Dialect::Sglang) => groups.extend([&sglang::ENTRY, &own::ENTRY]),
+        (Layer::Engine, Dialect::VllmV0) => groups.extend([&vllm::V0_LLM_REQUEST, &own::LLM_REQUEST]),
+        (Layer::Engine, _) => groups.extend([&vllm::V1_LLM_REQUEST, &own::LLM_REQUEST]),
+        (Layer::Stage, _) if def.name == super::span::KV_TRANSFER => {
+            groups.extend([&vllm::V1_STAGE, &vllm::V1_KV_TRANSFER]);
+        }
+        (Layer::Stage, _) => groups.push(&vllm::V1_STAGE),
+        (Layer::Request, _) => groups.push(&sglang::REQUEST),
+        (Layer::Thread, _) => groups.push(&sglang::THREAD),
+    }
+    Some(groups)
+}
+
+fn attributes(on: &str, list: &[Attribute], allowed: &[&AttributeDef]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (nth, Attribute { key, value }) in list.iter().enumerate() {
+        match allowed.iter().find(|def| def.key == key) {
+            None => wrong.push(format!("{on}: no attribute {key}")),
+            Some(def) if !fits(value, def.ty) => {
+                wrong.push(format!("{on}: {key} = {value:?} is no {}", def.ty.name()));
+            }
+            Some(_) => {}
+        }
+        if list.iter().take(nth).any(|other| other.key == *key) {
+            wrong.push(format!("{on}: {key} stands twice"));
+        }
+    }
+    wrong
+}
+
+fn fits(value: &Value, ty: Type) -> bool {
+    match (value, ty) {
+        (Value::Str(text), Type::Json) => serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok(),
+        (Value::Str(_), Type::Str)
+        | (Value::Int(_), Type::Int)
+        | (Value::Float(_), Type::Float)
+        | (Value::Bool(_), Type::Bool)
+        | (Value::Strs(_), Type::Strs)
+        | (Value::Ints(_), Type::Ints) => true,
+        (
+            Value::Str(_)
+            | Value::Int(_)
+            | Value::Float(_)
+            | Value::Bool(_)
+            | Value::Strs(_)
+            | Value::Ints(_),
+            _,
+        ) => false,
+    }
+}

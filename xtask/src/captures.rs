@@ -2,7 +2,8 @@
 
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::Command as Process;
+use std::process::{Child, Command as Process};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
@@ -12,8 +13,8 @@ use flate2::{Compression, GzBuilder};
 
 use crate::engines::load::Background;
 use crate::engines::server::Server;
-use crate::engines::{client, vllm};
-use crate::{agent, repo, say, setup, shell};
+use crate::engines::{client, processes, vllm};
+use crate::{agent, repo, say, setup};
 
 /// What to do with captures.
 #[derive(Subcommand, Debug)]
@@ -129,22 +130,63 @@ fn record(options: &Record) -> Result<()> {
 fn record_server(options: &Record, binary: &Path, server: &Server, folder: &Path) -> Result<()> {
     let Record { name, version: _, mode, requests, concurrency, options: _ } = options;
     let file = |ending: &str| folder.join(format!("{name}.{ending}"));
-    let mut recorder = Process::new(binary);
-    recorder.args(["record", "--pid", &server.pid.to_string(), "-o"]).arg(file("cap.gz"));
-    let mut recorder = recorder.spawn().context("cannot start enginetap record")?;
-    // The probes are live within a second; a request sent before would be recorded in part.
-    std::thread::sleep(std::time::Duration::from_secs(3));
+    let recorder = Recorder::start(binary, server, &file("cap.gz"))?;
     let (requests, concurrency) = (requests.to_string(), concurrency.to_string());
     let arguments = ["--mode", mode, "--requests", &requests, "--concurrency", &concurrency];
     Background::start(&server.url(), &arguments, Some(&file("client.jsonl")))?.wait()?;
-    std::thread::sleep(std::time::Duration::from_secs(2));
-    shell::run(Process::new("kill").args(["-INT", &recorder.id().to_string()]))?;
-    let status = recorder.wait()?;
-    if !status.success() {
-        bail!("enginetap record ended with {status}");
-    }
+    recorder.stop()?;
     std::fs::write(file("metrics.txt"), client::get(&format!("{}/metrics", server.url()))?)?;
     Ok(())
+}
+
+/// `enginetap record` beside a server; ended when dropped.
+#[derive(Debug)]
+pub struct Recorder(Child);
+
+impl Recorder {
+    /// Starts it and waits until its probes are live.
+    ///
+    /// # Errors
+    /// When it ends at once.
+    pub fn start(binary: &Path, server: &Server, file: &Path) -> Result<Self> {
+        let mut command = Process::new(binary);
+        command.args(["record", "--pid", &server.pid.to_string(), "-o"]).arg(file);
+        let mut child = command.spawn().context("cannot start enginetap record")?;
+        // A request that is sent before the probes are live would be recorded in part.
+        std::thread::sleep(Duration::from_secs(3));
+        match child.try_wait()? {
+            None => Ok(Self(child)),
+            Some(status) => bail!("enginetap record ended with {status}"),
+        }
+    }
+
+    /// Lets it take what is still on its way, and ends it.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn stop(mut self) -> Result<()> {
+        std::thread::sleep(Duration::from_secs(1));
+        self.interrupt();
+        let status = self.0.wait()?;
+        if !status.success() {
+            bail!("enginetap record ended with {status}");
+        }
+        Ok(())
+    }
+
+    fn interrupt(&self) {
+        if let Some(process) = i32::try_from(self.0.id()).ok().and_then(processes::Process::now) {
+            process.signal(rustix::process::Signal::INT);
+        }
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        // After `stop` it is gone: both calls then do nothing.
+        self.interrupt();
+        let _ = self.0.wait();
+    }
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ pub struct Options {
     /// Requests at once.
     #[arg(long, default_value_t = 8)]
     pub concurrency: u32,
-    /// The capture to replay; the largest of tests/captures when left out.
+    /// The capture to replay; when left out, the one recorded of the last overhead, else the largest of tests/captures.
     #[arg(long)]
     pub capture: Option<PathBuf>,
 }
@@ -58,16 +58,16 @@ pub fn run(options: &Options) -> Result<()> {
     let binary = agent::build(true)?;
     let mut figures = Vec::new();
     let mut failed = None;
-    if options.wants(Part::Replay) {
-        failed = add(&mut figures, replay::measure(&binary, options));
-    }
     if options.wants(Part::Overhead) {
         if repo::is_root() {
             setup::for_attach()?;
-            failed = add(&mut figures, overhead::measure(&binary, options)).or(failed);
+            failed = add(&mut figures, overhead::measure(&binary, options));
         } else {
             say::warn("the overhead is not measured: attaching needs root");
         }
+    }
+    if options.wants(Part::Replay) {
+        failed = add(&mut figures, replay::measure(&binary, options)).or(failed);
     }
     print!("{}", figures::table(&figures));
     match failed {

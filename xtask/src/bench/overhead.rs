@@ -5,9 +5,10 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use super::Options;
 use super::attached::{Attached, SelfStats};
 use super::figures::{Figure, figure, median, real, spread};
+use super::{Options, replay};
+use crate::captures::Recorder;
 use crate::engines::load::{self, Summary};
 use crate::engines::server::Server;
 use crate::engines::{client, python, vllm};
@@ -94,6 +95,7 @@ fn on_server<T>(
 
 fn alternate(binary: &Path, server: &Server, size: &Size, interrupt: &Interrupt) -> Result<Runs> {
     warm_up(server)?;
+    record(binary, server, size)?;
     let mut runs = Runs::default();
     for pair in 0..size.pairs {
         say::step(format!("pair {} of {}", pair + 1, size.pairs));
@@ -116,6 +118,14 @@ fn watched(binary: &Path, server: &Server, size: &Size) -> Result<Watched> {
     let agent = Attached::start(binary, server)?;
     let load = tell("with", under_load(server, size)?);
     Ok(Watched { load, own: agent.stop()? })
+}
+
+/// A large capture of the same load, for the replay.
+fn record(binary: &Path, server: &Server, size: &Size) -> Result<()> {
+    say::step("recording the load, to be replayed");
+    let recorder = Recorder::start(binary, server, &replay::recorded())?;
+    under_load(server, size)?;
+    recorder.stop()
 }
 
 fn repeat(server: &Server, size: &Size, interrupt: &Interrupt) -> Result<Vec<Summary>> {

@@ -2,4 +2,5 @@
 
 pub mod captures;
 pub mod live;
+pub mod messages;
 pub mod replayed;

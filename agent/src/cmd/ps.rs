@@ -75,6 +75,8 @@ pub enum Attachable {
     HttpOnly,
     /// Its processes are still coming up; it can be attached to already.
     Starting,
+    /// Not by this user: its processes may not be looked into.
+    NeedsRights,
     /// This version of enginetap does not know the engine's messages.
     NotYet,
 }
@@ -144,6 +146,7 @@ impl Attachable {
         let no_engine = server.family.with_roles(&[Role::EngineCore]).is_empty();
         match (server.family.engine, server.family.root.origin) {
             (Engine::Sglang, _) => Self::NotYet,
+            (Engine::Vllm, _) if !server.readable => Self::NeedsRights,
             (Engine::Vllm, _) if server.v0 || server.launch.in_process => Self::HttpOnly,
             (Engine::Vllm, Origin::Launched) if no_engine => Self::Starting,
             (Engine::Vllm, Origin::Launched | Origin::Embedded | Origin::Orphan) => Self::Yes,
@@ -157,6 +160,7 @@ impl Attachable {
             Self::Yes => "yes",
             Self::HttpOnly => "HTTP only",
             Self::Starting => "starting",
+            Self::NeedsRights => "as root",
             Self::NotYet => "not yet",
         }
     }

@@ -37,6 +37,8 @@ pub struct Instance {
     pub place: Place,
     /// Whether it runs vLLM's V0 engine.
     pub v0: bool,
+    /// Whether its processes may be looked into: else little is known of it.
+    pub readable: bool,
     /// What its environment says of itself as a source of telemetry.
     said: Said,
 }
@@ -85,6 +87,7 @@ impl Instance {
         let sockets = Sockets::read(proc, &frontends);
         Self {
             v0: family.engine == Engine::Vllm && runs_v0(package.as_ref(), &environ),
+            readable: sockets.unreadable.is_empty(),
             listening: frontends.iter().flat_map(|&pid| sockets.listening(pid)).collect(),
             tokenizer: tokenizer::find(proc, root, &launch),
             place: place(proc, root),

@@ -1,14 +1,31 @@
-//! `enginetap check`.
+//! `enginetap check`: a preflight. Changes nothing, attaches nothing.
 
-use anyhow::Result;
+mod findings;
+mod report;
+
+use anyhow::{Context, Result};
 
 use crate::cli::Check;
-use crate::exit::{Exit, Refusal};
+use crate::cmd::ps::View;
+use crate::cmd::target;
+use crate::discover::proc::Proc;
+use crate::discover::server::Instance;
+use crate::exit::Exit;
+use findings::{Target, machine, of_target, probes};
+use report::Report;
 
-/// Runs `enginetap check` to its end.
+/// Runs `enginetap check` to its end: [`Exit::Missing`] when attaching cannot work.
 ///
 /// # Errors
-/// Whatever stopped it.
-pub fn run(_args: &Check) -> Result<Exit> {
-    Err(Refusal::missing("check is not built yet", "use a later build").into())
+/// When the pid is no server's, or the process table cannot be read.
+pub fn run(args: &Check) -> Result<Exit> {
+    let proc = Proc::system();
+    let family = target::servers(&proc, &[args.pid])?.into_iter().next().context("no server")?;
+    let server = Instance::of(&proc, family);
+    let target = Target::read(&proc, &server);
+    let mut findings = machine();
+    findings.extend(of_target(&server, &target));
+    let report = Report::new(View::of(&proc, &server), findings, probes());
+    print!("{}", if args.json { report.json()? } else { report.text() });
+    Ok(if report.ok { Exit::Done } else { Exit::Missing })
 }

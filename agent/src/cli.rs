@@ -63,6 +63,9 @@ pub struct Attach {
     /// How the kernel side works.
     #[command(flatten)]
     pub kernel: Kernel,
+    /// At the end, write what the agent itself did and cost to this file, as JSON.
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub self_stats: Option<PathBuf>,
 }
 
 /// Arguments of `ps`.
@@ -110,6 +113,9 @@ pub struct Replay {
     /// What is collected.
     #[command(flatten)]
     pub collect: Collect,
+    /// At the end, write how much was replayed and how fast to this file, as JSON.
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub self_stats: Option<PathBuf>,
 }
 
 /// Which servers, and for how long.
@@ -179,9 +185,15 @@ pub enum OtlpProtocol {
 pub struct Collect {
     /// Depth of a trace: 0 the request, 1 its stages too (wait, prefill, decode), 2 an event for each
     /// iteration too.
-    #[arg(long, value_name = "LEVEL", default_value = "1", value_parser = level)]
+    #[arg(
+        long,
+        value_name = "LEVEL",
+        default_value = "1",
+        env = "OTEL_INSTRUMENTATION_VLLM_TRACING_LEVEL",
+        value_parser = level
+    )]
     pub level: VllmLevel,
-    /// Leave out prompts and outputs.
+    /// Leave out prompts and outputs (as OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=false does).
     #[arg(long)]
     pub no_content: bool,
 }

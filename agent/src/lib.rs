@@ -7,3 +7,5 @@ pub mod discover;
 pub mod exit;
 pub mod export;
 pub mod probe;
+pub mod session;
+pub mod settings;

@@ -1,14 +1,77 @@
 //! `enginetap attach`.
 
-use anyhow::Result;
+use std::path::Path;
 
-use crate::cli::Attach;
-use crate::exit::{Exit, Refusal};
+use anyhow::{Context, Result};
+use serde::Serialize;
+use tokio::runtime::{Builder, Runtime};
+
+use super::target::servers;
+use crate::cli::{self, Attach};
+use crate::discover::proc::Proc;
+use crate::exit::Exit;
+use crate::export::settings::{Environment, process_environment};
+use crate::export::{Config, Overflow, Sinks};
+use crate::probe;
+use crate::session::{Feed, Figures, Follow, Live, Plan};
+use crate::settings::settings;
 
 /// Runs `enginetap attach` to its end.
 ///
 /// # Errors
 /// Whatever stopped it.
-pub fn run(_args: &Attach) -> Result<Exit> {
-    Err(Refusal::missing("attach is not built yet", "use a later build").into())
+pub fn run(args: &Attach) -> Result<Exit> {
+    let Attach { target, output, collect, kernel, self_stats } = args;
+    let settings = settings(collect, &process_environment, seed()?)?;
+    let sinks = Config::new(output, &Environment(&process_environment), Overflow::Drop)?;
+    let plan = plan(target, kernel, self_stats.is_some())?;
+    let sinks = Sinks::start(sinks)?;
+    if let Some(address) = sinks.prometheus() {
+        log::info!("Prometheus finds the metrics at http://{address}/metrics");
+    }
+    let figures = session(plan, Feed::new(settings, Some(sinks), None))?;
+    if let Some(path) = self_stats {
+        write_json(path, &figures)?;
+    }
+    Ok(Exit::Done)
+}
+
+/// What a session is to do, by the command line.
+pub(super) fn plan(target: &cli::Target, kernel: &cli::Kernel, measure: bool) -> Result<Plan> {
+    let cli::Target { pid, duration, until_exit } = target;
+    let cli::Kernel { cap, ring, debug_kernel } = kernel;
+    let proc = Proc::system();
+    let families = servers(&proc, pid)?;
+    Ok(Plan {
+        follow: Follow::new(proc, &families, pid.is_empty())?,
+        kernel: probe::Options { cap: *cap, ring_bytes_total: *ring, debug: *debug_kernel, measure },
+        duration: *duration,
+        until_exit: *until_exit,
+    })
+}
+
+/// Runs a session on this thread to its end.
+pub(super) fn session(plan: Plan, feed: Feed) -> Result<Figures> {
+    let runtime = runtime()?;
+    let _entered = runtime.enter();
+    let live = Live::attach(plan, feed)?;
+    runtime.block_on(live.run())
+}
+
+fn runtime() -> Result<Runtime> {
+    Builder::new_current_thread().enable_all().build().context("cannot start the runtime")
+}
+
+/// A seed for trace and span ids.
+fn seed() -> Result<u64> {
+    let mut bytes = [0; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+        .context("the kernel gives no random numbers")?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+/// Writes figures to a file.
+pub(super) fn write_json(path: &Path, figures: &impl Serialize) -> Result<()> {
+    let text = serde_json::to_string_pretty(figures)?;
+    std::fs::write(path, text + "\n").with_context(|| format!("writing {}", path.display()))
 }

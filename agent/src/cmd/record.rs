@@ -1,14 +1,30 @@
 //! `enginetap record`.
 
 use anyhow::Result;
+use enginetap_core::settings::Settings;
 
+use super::attach::{plan, session};
 use crate::cli::Record;
-use crate::exit::{Exit, Refusal};
+use crate::exit::Exit;
+use crate::session::{CaptureFile, Feed};
 
 /// Runs `enginetap record` to its end.
 ///
 /// # Errors
 /// Whatever stopped it.
-pub fn run(_args: &Record) -> Result<Exit> {
-    Err(Refusal::missing("record is not built yet", "use a later build").into())
+pub fn run(args: &Record) -> Result<Exit> {
+    let Record { output, target, kernel } = args;
+    let plan = plan(target, kernel, false)?;
+    let capture = CaptureFile::create(output)?;
+    // The pipeline runs all the same: it says which connections matter.
+    let figures = session(plan, Feed::new(Settings::default(), None, Some(capture)))?;
+    eprintln!(
+        "{}: {} records, {} bytes of payload, {} lost, {} spans in them",
+        output.display(),
+        figures.records,
+        figures.bytes,
+        figures.lost,
+        figures.spans
+    );
+    Ok(Exit::Done)
 }

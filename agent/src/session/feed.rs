@@ -1,0 +1,141 @@
+//! The middle and the far end of a session: pipeline and sinks, and the capture file where one is written.
+
+use anyhow::Result;
+use enginetap_common::watch::Verdict;
+use enginetap_core::capture::fact::Fact;
+use enginetap_core::ids::{ConnId, Pid};
+use enginetap_core::loss::Losses;
+use enginetap_core::model::metric::Point;
+use enginetap_core::pipeline::{Output, Pipeline};
+use enginetap_core::settings::Settings;
+use enginetap_core::stream::protocol::Protocol;
+use enginetap_core::time::MonoTime;
+
+use super::capture::CaptureFile;
+use crate::export::Sinks;
+
+/// What the kernel is to be told of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Judgement {
+    /// The connection.
+    pub conn: ConnId,
+    /// The process.
+    pub pid: Pid,
+    /// What it speaks.
+    pub protocol: Protocol,
+    /// What is wanted of it.
+    pub verdict: Verdict,
+}
+
+/// Pipeline, sinks and capture file.
+pub struct Feed {
+    pipeline: Pipeline,
+    sinks: Option<Sinks>,
+    capture: Option<CaptureFile>,
+    /// Why the capture could not be written on.
+    failure: Option<anyhow::Error>,
+}
+
+impl Feed {
+    /// Puts them together. Without sinks only the capture is written.
+    #[must_use]
+    pub fn new(settings: Settings, sinks: Option<Sinks>, capture: Option<CaptureFile>) -> Self {
+        Self { pipeline: Pipeline::new(settings), sinks, capture, failure: None }
+    }
+
+    /// Takes the bytes of a record.
+    pub fn record(&mut self, bytes: &[u8]) {
+        self.keep(|capture| capture.record(bytes));
+        self.pipeline.push_bytes(bytes);
+    }
+
+    /// Takes a fact.
+    pub fn fact(&mut self, fact: Fact) {
+        self.keep(|capture| capture.fact(&fact));
+        if let (Fact::Server(server), Some(sinks)) = (&fact, &self.sinks) {
+            sinks.server(server.id, &server.resource);
+        }
+        self.pipeline.fact(fact);
+    }
+
+    /// Time passes.
+    pub fn tick(&mut self, now: MonoTime) {
+        self.pipeline.tick(now);
+    }
+
+    /// Hands finished traces to the sinks; what the kernel is to be told.
+    pub fn deliver(&mut self) -> Vec<Judgement> {
+        let mut judgements = Vec::new();
+        for output in self.pipeline.outputs() {
+            match (output, &self.sinks) {
+                (Output::Trace(trace), Some(sinks)) => sinks.trace(trace),
+                (Output::Trace(_), None) => {}
+                (Output::Verdict { conn, pid, protocol, verdict }, _) => {
+                    judgements.push(Judgement { conn, pid, protocol, verdict });
+                }
+            }
+        }
+        judgements
+    }
+
+    /// Hands a reading of all metrics, and of the agent's own, to the sinks.
+    pub fn metrics(&self, own: Vec<Point>) {
+        if let Some(sinks) = &self.sinks {
+            let mut points = self.pipeline.points();
+            points.extend(own);
+            sinks.metrics(points);
+        }
+    }
+
+    /// The pipeline, to read of it.
+    #[must_use]
+    pub fn pipeline(&self) -> &Pipeline {
+        &self.pipeline
+    }
+
+    /// What was lost on this side of the kernel, the sinks' losses too.
+    #[must_use]
+    pub fn losses(&self) -> Losses {
+        let mut losses = self.pipeline.losses();
+        if let Some(sinks) = &self.sinks {
+            losses.merge(&sinks.losses());
+        }
+        losses
+    }
+
+    /// Whether nobody reads what is written, or the capture file cannot be written: no reason to go on.
+    #[must_use]
+    pub fn over(&self) -> bool {
+        self.failure.is_some() || self.sinks.as_ref().is_some_and(Sinks::closed)
+    }
+
+    /// Nothing more comes: what is open ends as it stands.
+    pub fn finish(&mut self) {
+        self.pipeline.finish();
+        self.deliver();
+    }
+
+    /// Ends the capture file and gives back the sinks, to be shut down. `lost`: what the kernel lost.
+    ///
+    /// # Errors
+    /// When the capture file could not be written.
+    pub fn close(self, lost: u64) -> Result<Option<Sinks>> {
+        if let Some(failure) = self.failure {
+            return Err(failure);
+        }
+        if let Some(capture) = self.capture {
+            let summary = capture.end(lost)?;
+            log::info!("{} records and {} facts recorded", summary.records, summary.facts);
+        }
+        Ok(self.sinks)
+    }
+
+    /// Writes to the capture file; a failure ends the session.
+    fn keep(&mut self, write: impl FnOnce(&mut CaptureFile) -> Result<()>) {
+        let Some(capture) = &mut self.capture else { return };
+        if let Err(error) = write(capture) {
+            self.capture = None;
+            self.failure = Some(error);
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Which servers a session follows, as facts for the pipeline and processes for the probe.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result};
+use enginetap_core::capture::fact::{Engine, Fact, Process, Role};
+use enginetap_core::capture::record::Record;
+use enginetap_core::ids::{Pid, ServerId};
+use enginetap_core::time::MonoTime;
+
+use crate::discover::adopt::{Adoption, ConnIds, adopt};
+use crate::discover::proc::Proc;
+use crate::discover::server::{self, Instance};
+use crate::discover::sockets::Sockets;
+use crate::discover::tree::Family;
+use crate::discover::watch::{Change, Watch};
+use crate::exit::Refusal;
+
+/// The servers a session follows.
+#[derive(Debug)]
+pub struct Follow {
+    proc: Proc,
+    host: String,
+    watch: Watch,
+    /// Changes found and not yet told.
+    found: Vec<Change>,
+    ids: ConnIds,
+}
+
+/// What changed since the last look.
+#[derive(Debug, Default)]
+pub struct Changes {
+    /// What the pipeline is to be told.
+    pub facts: Vec<Fact>,
+    /// Processes to watch from now on.
+    pub new: Vec<Pid>,
+    /// Processes to watch no more.
+    pub gone: Vec<Pid>,
+    /// Servers whose sockets are to be looked at.
+    pub servers: BTreeSet<ServerId>,
+}
+
+impl Follow {
+    /// Follows these servers, or, where `all` is set, every one of the machine, those that start later too.
+    ///
+    /// # Errors
+    /// A [`Refusal`] when none of them runs an engine that this version can attach to.
+    pub fn new(proc: Proc, families: &[Family], all: bool) -> Result<Self> {
+        let known: Vec<Family> = families.iter().filter(|family| attachable(family)).cloned().collect();
+        if let (Some(family), true) = (families.first(), known.is_empty()) {
+            let what = format!("the server of pid {} is SGLang: this version attaches to vLLM", family.root.pid.0);
+            return Err(Refusal::missing(what, "`enginetap ps` shows what can be attached to").into());
+        }
+        let (watch, found) = if all { (Watch::all(), Vec::new()) } else { Watch::chosen(&known) };
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        Ok(Self { proc, host: host.trim().to_owned(), watch, found, ids: ConnIds::default() })
+    }
+
+    /// How many servers are followed now.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        u64::try_from(self.watch.servers()).unwrap_or(u64::MAX)
+    }
+
+    /// Takes note of what a record says of processes.
+    pub fn notice(&mut self, record: &[u8]) {
+        if let Ok(Record { time, pid, tid: _, body }) = Record::parse(record) {
+            self.found.extend(self.watch.happened(time, pid, &body));
+        }
+    }
+
+    /// Whether it is time to look at the process table, or something is known already.
+    #[must_use]
+    pub fn due(&self, now: MonoTime) -> bool {
+        !self.found.is_empty() || now >= self.watch.due()
+    }
+
+    /// Looks at the process table again, where that is due; what changed.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn look(&mut self, now: MonoTime) -> Result<Changes> {
+        if now >= self.watch.due() {
+            let families = server::families(&self.proc).context("cannot read the process table in /proc")?;
+            let known: Vec<Family> = families.into_iter().filter(attachable).collect();
+            self.found.extend(self.watch.scan(now, &known));
+        }
+        let mut changes = Changes::default();
+        for change in std::mem::take(&mut self.found) {
+            self.tell(change, &mut changes);
+        }
+        Ok(changes)
+    }
+
+    fn tell(&self, change: Change, changes: &mut Changes) {
+        match change {
+            Change::Found { server, family } => {
+                log::info!("following the server of pid {}", family.root.pid.0);
+                let instance = Instance::of(&self.proc, family);
+                changes.facts.push(Fact::Server(instance.fact(server, &self.host)));
+                for process in instance.process_facts(server) {
+                    changes.process(process);
+                }
+            }
+            Change::Joined { server, member } => changes.process(member.fact(server)),
+            Change::Renamed { server, member, was } => {
+                if watches(was) && !watches(member.role) {
+                    changes.gone.push(member.entry.pid);
+                }
+                changes.process(member.fact(server));
+            }
+            Change::Left { server: _, pid } => changes.gone.push(pid),
+            Change::Gone(server) => {
+                log::info!("a server has ended");
+                changes.facts.push(Fact::Detached(server));
+            }
+        }
+    }
+
+    /// The sockets of some servers, with what is wanted of each.
+    pub fn sockets(&mut self, servers: &BTreeSet<ServerId>) -> Vec<Adoption> {
+        let mut adoptions = Vec::new();
+        for server in servers {
+            let roles = self.watch.roles(*server);
+            let pids: Vec<Pid> = roles.keys().copied().collect();
+            let sockets = Sockets::read(&self.proc, &pids);
+            let of_watched = adopt(&sockets, &roles, &mut self.ids)
+                .into_iter()
+                .filter(|adoption| roles.get(&adoption.conn.pid).is_some_and(|role| watches(*role)));
+            adoptions.extend(of_watched);
+        }
+        adoptions
+    }
+}
+
+impl Changes {
+    fn process(&mut self, process: Process) {
+        self.servers.insert(process.server);
+        if watches(process.role) {
+            self.new.push(process.pid);
+        }
+        self.facts.push(Fact::Process(process));
+    }
+}
+
+/// Whether a process's calls are looked at: a frontend's, whose end shows the whole conversation with its engines.
+fn watches(role: Role) -> bool {
+    match role {
+        Role::ApiServer => true,
+        Role::EngineCore | Role::Worker | Role::Coordinator | Role::Supervisor | Role::Other => false,
+    }
+}
+
+fn attachable(family: &Family) -> bool {
+    match family.engine {
+        Engine::Vllm => true,
+        Engine::Sglang => false,
+    }
+}

@@ -1,0 +1,231 @@
+//! A live session: the kernel programs in front of the pipeline.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use enginetap_common::loss::Loss as KernelLoss;
+use enginetap_core::capture::fact::Fact;
+use enginetap_core::time::{Nanos, WallTime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+use super::clock;
+use super::feed::Feed;
+use super::follow::Follow;
+use super::own::{Cpu, Figures, Own, resident};
+use crate::discover::adopt::Adoption;
+use crate::probe::{self, Probe};
+
+/// How often both clocks are read, against slews of the wall clock.
+const CLOCKS: Duration = Duration::from_secs(10);
+/// How often the metrics are handed to the sinks, which have periods of their own.
+const METRICS: Duration = Duration::from_secs(1);
+
+/// What a session is to do.
+pub struct Plan {
+    /// Which servers.
+    pub follow: Follow,
+    /// The kernel side.
+    pub kernel: probe::Options,
+    /// How long; `None`: until a signal.
+    pub duration: Option<Duration>,
+    /// Stop when no server is left.
+    pub until_exit: bool,
+}
+
+/// A live session.
+pub struct Live {
+    probe: Probe,
+    follow: Follow,
+    feed: Feed,
+    since: WallTime,
+    duration: Option<Duration>,
+    until_exit: bool,
+    figures: Figures,
+}
+
+/// Why the loop ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reason {
+    Signal,
+    Duration,
+    NoServer,
+    Output,
+}
+
+impl Live {
+    /// Loads the kernel programs and attaches to the servers.
+    ///
+    /// # Errors
+    /// When there is no server, or the kernel programs cannot be loaded.
+    pub fn attach(plan: Plan, feed: Feed) -> Result<Self> {
+        let begun = Instant::now();
+        let Plan { follow, kernel, duration, until_exit } = plan;
+        let probe = Probe::load(&kernel)?;
+        let since = clock().wall;
+        let figures = Figures::default();
+        let mut live = Self { probe, follow, feed, since, duration, until_exit, figures };
+        live.feed.fact(Fact::Clock(clock()));
+        live.look()?;
+        live.figures.attach_ms = begun.elapsed().as_secs_f64() * 1e3;
+        Ok(live)
+    }
+
+    /// Runs until a signal, the end of its time, or of its servers; then detaches and flushes.
+    ///
+    /// # Errors
+    /// When the kernel side breaks, or an output cannot be written.
+    pub async fn run(mut self) -> Result<Figures> {
+        let reason = self.watch().await;
+        let begun = Instant::now();
+        let Self { mut probe, mut feed, mut figures, since, follow, .. } = self;
+        probe.flush(|record| feed.record(record));
+        let losses = probe.losses()?;
+        let kernel = kernel_time(&probe);
+        drop(probe);
+        figures.detach_ms = begun.elapsed().as_secs_f64() * 1e3;
+        feed.finish();
+        let stats = feed.pipeline().stats();
+        let own = Own {
+            since,
+            at: clock().wall,
+            stats,
+            losses: &feed.losses(),
+            kernel_losses: &losses,
+            kernel: Some(kernel.0),
+            servers: follow.count(),
+        };
+        feed.metrics(own.points());
+        figures.records = stats.records;
+        figures.bytes = stats.bytes;
+        figures.spans = stats.spans;
+        figures.lost = losses.iter().map(|(_, count)| count).sum();
+        figures.kernel_ns = kernel.0.0;
+        figures.kernel_calls = kernel.1;
+        figures.cpu_ns = Cpu::now().total().0;
+        figures.rss_bytes = resident().1;
+        figures.servers = follow.count();
+        log::info!("detached: {reason:?}");
+        if let Some(sinks) = feed.close(figures.lost)? {
+            sinks.shutdown(Duration::from_secs(5)).await;
+        }
+        reason?;
+        Ok(figures)
+    }
+
+    async fn watch(&mut self) -> Result<Reason> {
+        let mut interrupt = on(SignalKind::interrupt())?;
+        let mut terminate = on(SignalKind::terminate())?;
+        let mut hangup = on(SignalKind::hangup())?;
+        let (mut clocks, mut metrics) = (every(CLOCKS), every(METRICS));
+        let end = self.duration.map(|duration| tokio::time::Instant::now() + duration);
+        loop {
+            tokio::select! {
+                biased;
+                _ = interrupt.recv() => return Ok(Reason::Signal),
+                _ = terminate.recv() => return Ok(Reason::Signal),
+                _ = hangup.recv() => return Ok(Reason::Signal),
+                () = until(end) => return Ok(Reason::Duration),
+                ready = self.probe.ready() => { ready?; self.drain(); }
+                _ = clocks.tick() => self.feed.fact(Fact::Clock(clock())),
+                _ = metrics.tick() => self.metrics()?,
+            }
+            let now = clock().mono;
+            if self.follow.due(now) {
+                self.look()?;
+            }
+            self.feed.tick(now);
+            self.judge()?;
+            if self.feed.over() {
+                return Ok(Reason::Output);
+            }
+            if self.until_exit && self.follow.count() == 0 {
+                return Ok(Reason::NoServer);
+            }
+        }
+    }
+
+    /// Takes what the rings hold.
+    fn drain(&mut self) {
+        let Self { probe, feed, follow, .. } = self;
+        probe.drain(|record| {
+            follow.notice(record);
+            feed.record(record);
+        });
+    }
+
+    /// Tells the kernel what is wanted of connections whose protocol is known.
+    fn judge(&mut self) -> Result<()> {
+        for judgement in self.feed.deliver() {
+            log::debug!("{judgement:?}");
+            self.probe.set_verdict(judgement.conn, judgement.verdict)?;
+        }
+        Ok(())
+    }
+
+    /// Looks for processes that came and went, and attaches to those that matter.
+    fn look(&mut self) -> Result<()> {
+        let Self { probe, follow, feed, .. } = self;
+        let changes = follow.look(clock().mono)?;
+        for fact in changes.facts {
+            feed.fact(fact);
+        }
+        for pid in changes.gone {
+            probe.unwatch(pid)?;
+        }
+        for pid in changes.new {
+            probe.watch(pid).with_context(|| format!("watching process {}", pid.0))?;
+        }
+        // Twice: sockets made between watching and listing are seen by the second look.
+        for _ in 0..2 {
+            for Adoption { conn, verdict } in follow.sockets(&changes.servers) {
+                if probe.adopt(conn.pid, conn.fd, conn.conn)? {
+                    probe.set_verdict(conn.conn, verdict)?;
+                    feed.fact(Fact::Conn(conn));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn metrics(&mut self) -> Result<()> {
+        let losses: Vec<(KernelLoss, u64)> = self.probe.losses()?.into();
+        let own = Own {
+            since: self.since,
+            at: clock().wall,
+            stats: self.feed.pipeline().stats(),
+            losses: &self.feed.losses(),
+            kernel_losses: &losses,
+            kernel: self.probe.measures().then(|| kernel_time(&self.probe).0),
+            servers: self.follow.count(),
+        };
+        self.feed.metrics(own.points());
+        Ok(())
+    }
+}
+
+/// Run time and runs of the kernel programs.
+fn kernel_time(probe: &Probe) -> (Nanos, u64) {
+    let programs = probe.run_time().unwrap_or_default();
+    let time = programs.iter().map(|program| program.time.as_nanos()).sum::<u128>();
+    let runs = programs.iter().map(|program| program.runs).sum();
+    (Nanos(u64::try_from(time).unwrap_or(u64::MAX)), runs)
+}
+
+fn on(kind: SignalKind) -> Result<Signal> {
+    signal(kind).context("cannot listen for signals")
+}
+
+fn every(period: Duration) -> Interval {
+    let mut interval = interval(period);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    interval.reset();
+    interval
+}
+
+async fn until(end: Option<tokio::time::Instant>) {
+    match end {
+        Some(end) => tokio::time::sleep_until(end).await,
+        None => std::future::pending().await,
+    }
+}

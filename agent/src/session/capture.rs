@@ -89,6 +89,7 @@ impl CaptureFile {
             Out::Gzip(out) => out.write_all(&self.buffer),
         };
         self.buffer.clear();
-        written.with_context(|| format!("writing the capture file {}: is the disk full?", self.path.display()))
+        written
+            .with_context(|| format!("writing the capture file {}: is the disk full?", self.path.display()))
     }
 }

@@ -48,7 +48,8 @@ impl Follow {
     pub fn new(proc: Proc, families: &[Family], all: bool) -> Result<Self> {
         let known: Vec<Family> = families.iter().filter(|family| attachable(family)).cloned().collect();
         if let (Some(family), true) = (families.first(), known.is_empty()) {
-            let what = format!("the server of pid {} is SGLang: this version attaches to vLLM", family.root.pid.0);
+            let what =
+                format!("the server of pid {} is SGLang: this version attaches to vLLM", family.root.pid.0);
             return Err(Refusal::missing(what, "`enginetap ps` shows what can be attached to").into());
         }
         let (watch, found) = if all { (Watch::all(), Vec::new()) } else { Watch::chosen(&known) };

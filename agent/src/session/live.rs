@@ -14,7 +14,7 @@ use super::feed::Feed;
 use super::follow::Follow;
 use super::own::{Cpu, Figures, Own, resident};
 use crate::discover::adopt::Adoption;
-use crate::probe::{self, Probe};
+use crate::probe::{self, Probe, RunTime};
 
 /// How often both clocks are read, against slews of the wall clock.
 const CLOCKS: Duration = Duration::from_secs(10);
@@ -207,9 +207,8 @@ impl Live {
 /// Run time and runs of the kernel programs.
 fn kernel_time(probe: &Probe) -> (Nanos, u64) {
     let programs = probe.run_time().unwrap_or_default();
-    let time = programs.iter().map(|program| program.time.as_nanos()).sum::<u128>();
-    let runs = programs.iter().map(|program| program.runs).sum();
-    (Nanos(u64::try_from(time).unwrap_or(u64::MAX)), runs)
+    let sum = |of: fn(&RunTime) -> u64| programs.iter().map(of).fold(0, u64::saturating_add);
+    (Nanos(sum(|program| program.time.0)), sum(|program| program.runs))
 }
 
 fn on(kind: SignalKind) -> Result<Signal> {

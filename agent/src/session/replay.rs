@@ -53,11 +53,7 @@ pub fn replay(path: &Path, feed: &mut Feed) -> Result<Replayed> {
     feed.finish();
     done.seconds = begun.elapsed().as_secs_f64();
     outcome.with_context(|| {
-        format!(
-            "{}: stopped after {} records; what came before is shown",
-            path.display(),
-            done.records
-        )
+        format!("{}: stopped after {} records; what came before is shown", path.display(), done.records)
     })?;
     Ok(done)
 }

@@ -108,7 +108,19 @@ impl Body {
 }
 
 impl Chunk {
+    /// Framing is short and comes between any two pieces of the body: taken at one go.
     fn take<'a>(&mut self, bytes: &'a [u8]) -> (Step<'a>, &'a [u8]) {
+        let mut rest = bytes;
+        loop {
+            let (step, after) = self.step(rest);
+            if step != Step::Framing || after.is_empty() {
+                return (step, after);
+            }
+            rest = after;
+        }
+    }
+
+    fn step<'a>(&mut self, bytes: &'a [u8]) -> (Step<'a>, &'a [u8]) {
         if let Self::Data(left) = self {
             let (body, rest) = split(bytes, left);
             if *left == 0 {

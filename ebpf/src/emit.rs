@@ -118,15 +118,15 @@ impl Head {
         // SAFETY: helpers without preconditions.
         let (id, time) = unsafe { (bpf_get_current_pid_tgid(), bpf_ktime_get_ns()) };
         let (pid, tid) = ((id >> 32) as u32, id as u32);
-        let tail = tail(kind, call, u64::from(flags::LAST));
+        let tail = with_flags(kind as u64 | u64::from(call & 0xff) << 8, u64::from(flags::LAST));
         Self { time, conn, offset: 0, spent: 0, pid, tid, fd, total: 0, at: 0, len: 0, aux, tail }
     }
 }
 
-/// The last word of a [`Head`].
+/// The last word of a [`Head`], with other flags.
 #[inline(always)]
-pub fn tail(kind: Kind, call: u32, bits: u64) -> u64 {
-    kind as u64 | u64::from(call & 0xff) << 8 | bits << 16
+pub fn with_flags(tail: u64, bits: u64) -> u64 {
+    (tail & 0xffff) | bits << 16
 }
 
 /// Writes a record that is a head only.

@@ -13,7 +13,7 @@ use enginetap_common::record::{Call, HEADER_LEN, Kind, MAX_PIECES, PIECE_LEN, fl
 use enginetap_common::watch::{FdKey, Verdict};
 
 use crate::conns;
-use crate::emit::{Head, Ring, lost, negative, tail};
+use crate::emit::{Head, Ring, lost, negative, with_flags};
 use crate::maps::{CONNS, FDS, JUMP, WORK, Work, config};
 
 const MSG_OOB: u64 = 0x1;
@@ -46,6 +46,9 @@ struct Message {
 const MESSAGE_STRIDE: u64 = 64;
 const MESSAGE_LEN: u64 = 56;
 
+/// Pieces and buffers together of one message among many: such messages are small.
+const MESSAGE_STEPS: u32 = 32;
+
 /// Bytes of a [`Buffer`].
 const BUFFER_STRIDE: u64 = 16;
 
@@ -53,7 +56,6 @@ const BUFFER_STRIDE: u64 = 16;
 struct Flow {
     ring: Ring,
     work: *mut Work,
-    kind: Kind,
 }
 
 /// Reads or writes a field of [`Progress`], for the verifier an unknown number each time.
@@ -112,7 +114,7 @@ impl Flow {
             cap
         };
         lost(Loss::OverCap, u64::from(payload && total > cap));
-        let flow = Self { ring: Ring::here()?, work, kind };
+        let flow = Self { ring: Ring::here()?, work };
         progress!(flow, copy = u64::from(copy));
         progress!(flow, at = 0);
         progress!(flow, missed = 0);
@@ -151,7 +153,7 @@ impl Flow {
             let head = &raw mut (*self.work).head;
             (*head).at = at;
             (*head).len = n as u32;
-            (*head).tail = tail(self.kind, (*self.work).call.number, bits);
+            (*head).tail = with_flags(ptr::read_volatile(&raw const (*head).tail), bits);
             self.ring.put(head.cast(), HEADER_LEN as u64 + n, 0)
         };
         progress!(self, missed = progress!(self, missed) + missed);
@@ -172,21 +174,21 @@ impl Flow {
             if at >= copy {
                 break;
             }
-            if !self.piece(at_most_a_piece(copy - at), base + at) {
+            if !self.piece(smaller(copy - at, PIECE_LEN as u64), base + at) {
                 return self.fault();
             }
         }
         self.end();
     }
 
-    /// Writes out a list of buffers, each in its own pieces.
+    /// Writes out a list of buffers, each in its own pieces: in at most `STEPS` pieces and buffers together.
     #[inline(always)]
-    fn buffers(self, list: u64, count: u64) {
+    fn buffers<const STEPS: u32>(self, list: u64, count: u64) {
         progress!(self, list = list);
         progress!(self, count = count);
         progress!(self, next = 0);
         progress!(self, left = 0);
-        for _ in 0..MAX_PIECES + MAX_BUFFERS {
+        for _ in 0..STEPS {
             let (at, copy, left) = (progress!(self, at), progress!(self, copy), progress!(self, left));
             if at >= copy {
                 break;
@@ -205,7 +207,7 @@ impl Flow {
                 continue;
             }
             let base = progress!(self, base);
-            let n = at_most_a_piece(if left < copy - at { left } else { copy - at });
+            let n = smaller(smaller(left, copy - at), PIECE_LEN as u64);
             if !self.piece(n, base) {
                 return self.fault();
             }
@@ -235,8 +237,8 @@ impl Flow {
 }
 
 #[inline(always)]
-fn at_most_a_piece(n: u64) -> u64 {
-    if n < PIECE_LEN as u64 { n } else { PIECE_LEN as u64 }
+fn smaller(a: u64, b: u64) -> u64 {
+    if a < b { a } else { b }
 }
 
 /// Reads a value from the process's memory.
@@ -308,7 +310,7 @@ fn list_of_buffers() -> Option<()> {
         // What cannot be read is a list of no buffers: its bytes are a gap.
         user::<Message>(second).map_or((0, 0), |message| (message.buffers, message.count))
     };
-    Flow::begin(work, call.ret as u32)?.buffers(list, count);
+    Flow::begin(work, call.ret as u32)?.buffers::<{ MAX_PIECES + MAX_BUFFERS }>(list, count);
     Some(())
 }
 
@@ -337,7 +339,7 @@ fn one_message(ctx: &RawTracePointContext) -> Option<()> {
     let total = user::<u32>(at + MESSAGE_LEN)?;
     let message = user::<Message>(at)?;
     if let Some(flow) = Flow::begin(work, total) {
-        flow.buffers(message.buffers, message.count);
+        flow.buffers::<MESSAGE_STEPS>(message.buffers, message.count);
     }
     // SAFETY: this CPU's own memory; the program there is this one.
     unsafe {
@@ -352,15 +354,21 @@ fn one_message(ctx: &RawTracePointContext) -> Option<()> {
 fn rest(work: *mut Work, list: u64) -> Option<()> {
     // SAFETY: this CPU's own memory, copied at once.
     let call = unsafe { (*work).call };
-    let mut total = 0;
+    // SAFETY: this CPU's own memory, here and below.
+    let total = unsafe { &raw mut (*work).progress.at };
+    // SAFETY: as above; as all of `Progress`, unknown to the verifier each time.
+    unsafe { ptr::write_volatile(total, 0) };
     for i in MAX_MESSAGES..UIO_MAXIOV {
         if u64::from(i) >= call.ret as u64 {
             break;
         }
-        total += user::<u32>(list + u64::from(i) * MESSAGE_STRIDE + MESSAGE_LEN)?;
+        let length = user::<u32>(list + u64::from(i) * MESSAGE_STRIDE + MESSAGE_LEN)?;
+        // SAFETY: as above.
+        unsafe { ptr::write_volatile(total, ptr::read_volatile(total) + u64::from(length)) };
     }
     lost(Loss::OverBuffers, 1);
-    Flow::begin(work, total)?.close(0);
+    // SAFETY: as above.
+    Flow::begin(work, unsafe { ptr::read_volatile(total) } as u32)?.close(0);
     Some(())
 }
 

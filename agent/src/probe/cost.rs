@@ -85,7 +85,8 @@ impl Probe {
 /// # Errors
 /// When the kernel does not say.
 pub fn programs_loaded() -> Result<Vec<u32>> {
-    aya::programs::loaded_programs().map(|program| Ok(program?.id())).collect()
+    // One that goes while the list is walked is none.
+    Ok(aya::programs::loaded_programs().filter_map(|program| Some(program.ok()?.id())).collect())
 }
 
 /// The kernel's account of a program (`bpf_prog_show_fdinfo` in `kernel/bpf/syscall.c`).

@@ -106,6 +106,12 @@ impl Capture {
 }
 
 impl Metrics {
+    /// A page as served, its head and all.
+    #[must_use]
+    pub fn parse(page: String) -> Self {
+        Self(page)
+    }
+
     /// The sum of a metric's samples over its labels; `None` where it has none.
     #[must_use]
     pub fn sum(&self, name: &str) -> Option<f64> {

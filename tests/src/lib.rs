@@ -1,6 +1,8 @@
 //! End-to-end tests of enginetap, and what they share.
 
 pub mod captures;
+pub mod collector;
+pub mod engine;
 pub mod live;
 pub mod messages;
 pub mod replayed;

@@ -1,5 +1,6 @@
 //! A live session: the kernel programs in front of the pipeline.
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -201,6 +202,14 @@ impl Live {
         };
         self.feed.metrics(own.points());
         Ok(())
+    }
+}
+
+impl fmt::Display for Live {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let servers = self.follow.count();
+        let plural = if servers == 1 { "" } else { "s" };
+        write!(f, "attached to {servers} server{plural} in {:.0} ms", self.figures.attach_ms)
     }
 }
 

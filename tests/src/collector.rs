@@ -67,6 +67,8 @@ fn serve(stream: TcpStream, spans: &Mutex<Vec<Span>>) -> Result<()> {
         let request = ExportTraceServiceRequest::decode(body.as_slice())?;
         let found = request.resource_spans.into_iter().flat_map(|r| r.scope_spans).flat_map(|s| s.spans);
         spans.lock().unwrap_or_else(PoisonError::into_inner).extend(found);
-        writer.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\nContent-Length: 0\r\n\r\n")?;
+        writer.write_all(
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\nContent-Length: 0\r\n\r\n",
+        )?;
     }
 }

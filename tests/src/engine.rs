@@ -14,7 +14,8 @@ use crate::captures::Metrics;
 /// A program that `cargo xtask test` names by an environment variable.
 fn program(variable: &str) -> Result<PathBuf> {
     let path = std::env::var_os(variable);
-    path.map(PathBuf::from).with_context(|| format!("{variable} is not set: run `cargo xtask test --only vllm`"))
+    path.map(PathBuf::from)
+        .with_context(|| format!("{variable} is not set: run `cargo xtask test --only vllm`"))
 }
 
 /// A running server.
@@ -151,7 +152,8 @@ impl Agent {
         };
         ensure!(status.success(), "the agent ended with {status}");
         let stats = std::fs::read_to_string(self.folder.path().join("stats.json"))?;
-        let mut seen = Seen { spans: Vec::new(), metrics: Default::default(), figures: serde_json::from_str(&stats)? };
+        let mut seen =
+            Seen { spans: Vec::new(), metrics: Default::default(), figures: serde_json::from_str(&stats)? };
         seen.read(&self.folder.path().join("otlp.jsonl"))?;
         Ok(seen)
     }

@@ -37,19 +37,24 @@ fn run() -> &'static Run {
         let collector = Collector::start().unwrap();
         let options: Vec<&str> =
             OPTIONS.iter().copied().chain(["--otlp-traces-endpoint", &collector.endpoint]).collect();
-        let environment = [("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf"), ("OTEL_BSP_SCHEDULE_DELAY", "500")];
+        let environment =
+            [("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf"), ("OTEL_BSP_SCHEDULE_DELAY", "500")];
         let server = Vllm::start(&options, &environment).unwrap();
 
         let agent = Agent::attach(&server, &["--level", "2"]).unwrap();
         let mut client = server.load(&["-n", "60", "-c", "6", "--max-tokens", "40"]).unwrap();
-        client.extend(server.load(&["-n", "10", "-c", "10", "--max-tokens", "150", "--mode", "completion"]).unwrap());
+        client.extend(
+            server.load(&["-n", "10", "-c", "10", "--max-tokens", "150", "--mode", "completion"]).unwrap(),
+        );
         // The last tokens of aborted requests are still on their way.
         std::thread::sleep(Duration::from_secs(3));
         let counted = server.metrics().unwrap();
         let whole = agent.stop().unwrap();
         let own = collector.spans("llm_request");
 
-        let mut load = server.load_beside(&["-d", "6", "-c", "6", "--max-tokens", "100", "--mode", "chat-stream"]).unwrap();
+        let mut load = server
+            .load_beside(&["-d", "6", "-c", "6", "--max-tokens", "100", "--mode", "chat-stream"])
+            .unwrap();
         std::thread::sleep(Duration::from_secs(2));
         let agent = Agent::attach(&server, &[]).unwrap();
         std::thread::sleep(Duration::from_secs(2));
@@ -83,7 +88,10 @@ fn the_metrics_equal_the_servers_own() {
     for (name, theirs) in EQUAL {
         let (ours, theirs) = (whole.metrics.get(*name).copied(), server.sum(theirs));
         let near = ours.zip(theirs).is_some_and(|(a, b)| (a - b).abs() <= 1e-9 * b.abs().max(1.0));
-        println!("{name}: {ours:?} {theirs:?}{}", if ours == theirs { "" } else { "  (not to the last bit)" });
+        println!(
+            "{name}: {ours:?} {theirs:?}{}",
+            if ours == theirs { "" } else { "  (not to the last bit)" }
+        );
         if !near {
             wrong.push(format!("{name}: {ours:?}, the server says {theirs:?}"));
         }
@@ -110,12 +118,20 @@ fn each_request_of_the_client_is_one_trace() {
         };
         assert_eq!(engine.len(), expected, "{asked}\n{entry}");
         if let Some(tokens) = asked["usage"]["completion_tokens"].as_i64() {
-            let counted: i64 = engine.iter().map(|span| int(span, "gen_ai.usage.completion_tokens").unwrap()).sum();
-            assert_eq!((counted, int(entry, "gen_ai.usage.output_tokens")), (tokens, Some(tokens)), "{asked}");
+            let counted: i64 =
+                engine.iter().map(|span| int(span, "gen_ai.usage.completion_tokens").unwrap()).sum();
+            assert_eq!(
+                (counted, int(entry, "gen_ai.usage.output_tokens")),
+                (tokens, Some(tokens)),
+                "{asked}"
+            );
         }
         if let Some(parent) = asked["traceparent"].as_str() {
             let parts: Vec<&str> = parent.split('-').collect();
-            assert_eq!((entry["traceId"].as_str(), entry["parentSpanId"].as_str()), (Some(parts[1]), Some(parts[2])));
+            assert_eq!(
+                (entry["traceId"].as_str(), entry["parentSpanId"].as_str()),
+                (Some(parts[1]), Some(parts[2]))
+            );
         }
     }
 }
@@ -125,7 +141,9 @@ fn entries(seen: &Seen) -> impl Iterator<Item = &Json> {
 }
 
 fn children<'a>(seen: &'a Seen, parent: &'a Json) -> impl Iterator<Item = &'a Json> {
-    seen.spans.iter().filter(|span| span["parentSpanId"] == parent["spanId"] && span["traceId"] == parent["traceId"])
+    seen.spans
+        .iter()
+        .filter(|span| span["parentSpanId"] == parent["spanId"] && span["traceId"] == parent["traceId"])
 }
 
 #[test]
@@ -156,7 +174,9 @@ fn the_engine_spans_equal_vllms_own() {
     let mut late = Vec::new();
     let mut compared = 0;
     for theirs in own {
-        let Some(Value::StringValue(id)) = own_attribute(theirs, "gen_ai.request.id") else { panic!("{theirs:?}") };
+        let Some(Value::StringValue(id)) = own_attribute(theirs, "gen_ai.request.id") else {
+            panic!("{theirs:?}")
+        };
         // Candidates of n > 1 share the id that vLLM gives its span.
         let same: Vec<&&Json> = ours
             .iter()
@@ -167,9 +187,18 @@ fn the_engine_spans_equal_vllms_own() {
         compared += 1;
         for (ours, theirs) in [
             ("gen_ai.latency.time_in_queue", own_seconds(theirs, "gen_ai.latency.time_in_queue")),
-            ("gen_ai.latency.time_in_model_prefill", own_seconds(theirs, "gen_ai.latency.time_in_model_prefill")),
-            ("gen_ai.latency.time_in_model_decode", own_seconds(theirs, "gen_ai.latency.time_in_model_decode")),
-            ("gen_ai.latency.time_in_model_inference", own_seconds(theirs, "gen_ai.latency.time_in_model_inference")),
+            (
+                "gen_ai.latency.time_in_model_prefill",
+                own_seconds(theirs, "gen_ai.latency.time_in_model_prefill"),
+            ),
+            (
+                "gen_ai.latency.time_in_model_decode",
+                own_seconds(theirs, "gen_ai.latency.time_in_model_decode"),
+            ),
+            (
+                "gen_ai.latency.time_in_model_inference",
+                own_seconds(theirs, "gen_ai.latency.time_in_model_inference"),
+            ),
         ] {
             #[allow(clippy::cast_possible_truncation, reason = "nanoseconds of a request")]
             let theirs = (theirs * 1e9).round() as i64;
@@ -186,7 +215,11 @@ fn the_engine_spans_equal_vllms_own() {
     }
     assert!(compared > 40, "{compared} spans could be compared");
     late.sort_by(f64::total_cmp);
-    println!("TTFT and e2e against vLLM's own, ms: p50 {:.3}, p99 {:.3}", late[late.len() / 2], late[late.len() * 99 / 100]);
+    println!(
+        "TTFT and e2e against vLLM's own, ms: p50 {:.3}, p99 {:.3}",
+        late[late.len() / 2],
+        late[late.len() * 99 / 100]
+    );
 }
 
 fn own_attribute<'a>(span: &'a OwnSpan, key: &str) -> Option<&'a Value> {
@@ -204,10 +237,13 @@ fn own_seconds(span: &OwnSpan, key: &str) -> f64 {
 fn iterations_carry_tokens_and_logprobs() {
     let Run { whole, .. } = run();
     let engine = whole.spans.iter().filter(|span| span["name"] == "llm_request");
-    let events: Vec<&Json> = engine.flat_map(|span| enginetap_tests::engine::items(&span["events"])).collect();
+    let events: Vec<&Json> =
+        engine.flat_map(|span| enginetap_tests::engine::items(&span["events"])).collect();
     let count = |name: &str| events.iter().filter(|event| event["name"] == name).count();
     assert!(count("WAIT") > 50 && count("PREFILL") > 50 && count("DECODE") > 500 && count("PREEMPTED") > 0);
-    let with = |key: &str| events.iter().filter(|event| enginetap_tests::engine::attribute(event, key).is_some()).count();
+    let with = |key: &str| {
+        events.iter().filter(|event| enginetap_tests::engine::attribute(event, key).is_some()).count()
+    };
     assert!(with("gen_ai.token.ids") > 500 && with("gen_ai.token.logprobs") > 10);
 }
 
@@ -215,7 +251,8 @@ fn iterations_carry_tokens_and_logprobs() {
 fn an_agent_that_comes_and_goes_in_the_middle_sees_whole_and_partial_requests() {
     let Run { middle, .. } = run();
     let engine: Vec<&Json> = middle.spans.iter().filter(|span| span["name"] == "llm_request").collect();
-    let partial = engine.iter().filter(|span| enginetap_tests::engine::attribute(span, "enginetap.partial").is_some());
+    let partial =
+        engine.iter().filter(|span| enginetap_tests::engine::attribute(span, "enginetap.partial").is_some());
     let partial = partial.count();
     assert!(partial > 0 && partial < engine.len(), "{partial} of {} are partial", engine.len());
     for entry in entries(middle) {

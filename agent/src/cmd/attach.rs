@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use enginetap_core::settings::VllmLevel;
 use serde::Serialize;
 use tokio::runtime::{Builder, Runtime};
 
@@ -24,7 +25,8 @@ pub fn run(args: &Attach) -> Result<Exit> {
     let Attach { target, output, collect, kernel, self_stats } = args;
     let settings = settings(collect, &process_environment, seed()?)?;
     let sinks = Config::new(output, &Environment(&process_environment), Overflow::Drop)?;
-    let plan = plan(target, kernel, self_stats.is_some())?;
+    let texts = settings.content && settings.vllm_level >= VllmLevel::Iterations;
+    let plan = plan(target, kernel, Want { measure: self_stats.is_some(), texts })?;
     let sinks = Sinks::start(sinks)?;
     if let Some(address) = sinks.prometheus() {
         log::info!("Prometheus finds the metrics at http://{address}/metrics");
@@ -36,14 +38,24 @@ pub fn run(args: &Attach) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
+/// What a session needs beyond the requests themselves.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Want {
+    /// The kernel programs' run time.
+    pub measure: bool,
+    /// Texts of tokens.
+    pub texts: bool,
+}
+
 /// What a session is to do, by the command line.
-pub(super) fn plan(target: &cli::Target, kernel: &cli::Kernel, measure: bool) -> Result<Plan> {
+pub(super) fn plan(target: &cli::Target, kernel: &cli::Kernel, want: Want) -> Result<Plan> {
+    let Want { measure, texts } = want;
     let cli::Target { pid, duration, until_exit } = target;
     let cli::Kernel { cap, ring, debug_kernel } = kernel;
     let proc = Proc::system();
     let families = servers(&proc, pid)?;
     Ok(Plan {
-        follow: Follow::new(proc, &families, pid.is_empty())?,
+        follow: Follow::new(proc, &families, pid.is_empty(), texts)?,
         kernel: probe::Options { cap: *cap, ring_bytes_total: *ring, debug: *debug_kernel, measure },
         duration: *duration,
         until_exit: *until_exit,

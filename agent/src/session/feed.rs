@@ -1,9 +1,12 @@
 //! The middle and the far end of a session: pipeline and sinks, and the capture file where one is written.
 
+use std::sync::Arc;
+
 use anyhow::Result;
 use enginetap_common::watch::Verdict;
 use enginetap_core::capture::fact::Fact;
-use enginetap_core::ids::{ConnId, Pid};
+use enginetap_core::dialect::vocabulary::Vocabulary;
+use enginetap_core::ids::{ConnId, Pid, ServerId};
 use enginetap_core::loss::Losses;
 use enginetap_core::model::metric::Point;
 use enginetap_core::pipeline::{Output, Pipeline};
@@ -56,6 +59,11 @@ impl Feed {
             sinks.server(server.id, &server.resource);
         }
         self.pipeline.fact(fact);
+    }
+
+    /// Learns the texts of a server's tokens.
+    pub fn vocabulary(&mut self, server: ServerId, vocabulary: Arc<Vocabulary>) {
+        self.pipeline.vocabulary(server, vocabulary);
     }
 
     /// Time passes.

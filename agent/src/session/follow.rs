@@ -1,10 +1,12 @@
 //! Which servers a session follows, as facts for the pipeline and processes for the probe.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use enginetap_core::capture::fact::{Engine, Fact, Process, Role};
 use enginetap_core::capture::record::Record;
+use enginetap_core::dialect::vocabulary::Vocabulary;
 use enginetap_core::ids::{Pid, ServerId};
 use enginetap_core::time::MonoTime;
 
@@ -25,6 +27,8 @@ pub struct Follow {
     /// Changes found and not yet told.
     found: Vec<Change>,
     ids: ConnIds,
+    /// Whether texts of tokens are wanted.
+    texts: bool,
 }
 
 /// What changed since the last look.
@@ -38,14 +42,17 @@ pub struct Changes {
     pub gone: Vec<Pid>,
     /// Servers whose sockets are to be looked at.
     pub servers: BTreeSet<ServerId>,
+    /// Vocabularies of new servers, where token texts are collected.
+    pub vocabularies: Vec<(ServerId, Arc<Vocabulary>)>,
 }
 
 impl Follow {
-    /// Follows these servers, or, where `all` is set, every one of the machine, those that start later too.
+    /// Follows these servers, or, where `all` is set, every one of the machine, those that start later too. `texts`:
+    /// whether texts of tokens are wanted.
     ///
     /// # Errors
     /// A [`Refusal`] when none of them runs an engine that this version can attach to.
-    pub fn new(proc: Proc, families: &[Family], all: bool) -> Result<Self> {
+    pub fn new(proc: Proc, families: &[Family], all: bool, texts: bool) -> Result<Self> {
         let known: Vec<Family> = families.iter().filter(|family| attachable(family)).cloned().collect();
         if let (Some(family), true) = (families.first(), known.is_empty()) {
             let what =
@@ -54,7 +61,7 @@ impl Follow {
         }
         let (watch, found) = if all { (Watch::all(), Vec::new()) } else { Watch::chosen(&known) };
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        Ok(Self { proc, host: host.trim().to_owned(), watch, found, ids: ConnIds::default() })
+        Ok(Self { proc, host: host.trim().to_owned(), watch, found, ids: ConnIds::default(), texts })
     }
 
     /// How many servers are followed now.
@@ -99,6 +106,7 @@ impl Follow {
                 log::info!("following the server of pid {}", family.root.pid.0);
                 let instance = Instance::of(&self.proc, family);
                 changes.facts.push(Fact::Server(instance.fact(server, &self.host)));
+                changes.vocabularies.extend(self.vocabulary(&instance).map(|found| (server, found)));
                 for process in instance.process_facts(server) {
                     changes.process(process);
                 }
@@ -114,6 +122,19 @@ impl Follow {
             Change::Gone(server) => {
                 log::info!("a server has ended");
                 changes.facts.push(Fact::Detached(server));
+            }
+        }
+    }
+
+    /// The texts of a server's tokens, where they are wanted and its tokenizer is a file that can be read.
+    fn vocabulary(&self, instance: &Instance) -> Option<Arc<Vocabulary>> {
+        let tokenizer = instance.tokenizer.as_ref().filter(|_| self.texts)?;
+        let bytes = tokenizer.read(&self.proc).map_err(|error| error.to_string());
+        match bytes.and_then(|bytes| Vocabulary::read(&bytes).map_err(|error| error.to_string())) {
+            Ok(vocabulary) => Some(Arc::new(vocabulary)),
+            Err(error) => {
+                log::warn!("{}: {error}; token texts come from streams only", tokenizer.path.display());
+                None
             }
         }
     }

@@ -171,6 +171,9 @@ impl Live {
         for fact in changes.facts {
             feed.fact(fact);
         }
+        for (server, vocabulary) in changes.vocabularies {
+            feed.vocabulary(server, vocabulary);
+        }
         for pid in changes.gone {
             probe.unwatch(pid)?;
         }

@@ -26,6 +26,15 @@ pub struct Choice {
     pub tool_calls: Vec<ToolCall>,
 }
 
+/// An engine request of an exchange.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Joined {
+    /// Its place among them: prompt, then candidate.
+    pub place: (u32, u32),
+    /// The engine's id of it.
+    pub name: String,
+}
+
 /// An exchange.
 #[derive(Clone, Debug)]
 pub struct Exchange {
@@ -55,8 +64,8 @@ pub struct Exchange {
     pub cut: bool,
     /// When it ended, and whether the response was complete.
     pub ended: Option<(MonoTime, bool)>,
-    /// Engine requests joined to it.
-    pub requests: Vec<String>,
+    /// Engine requests joined to it, in the order of their places.
+    pub requests: Vec<Joined>,
     /// Last sign of life.
     pub touched: MonoTime,
 }

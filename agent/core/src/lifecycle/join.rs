@@ -1,9 +1,9 @@
 //! Which engine requests belong to which exchange.
 
-use super::exchange::Exchange;
+use super::exchange::{Exchange, Joined};
 use super::request::Request;
 use crate::dialect::request_id;
-use crate::dialect::signal::EngineRequest;
+use crate::dialect::signal::{ApiRequest, Operation};
 use crate::time::{MonoTime, Nanos};
 
 /// The frontend takes requests of a client that went away back within this (10 ms measured).
@@ -22,6 +22,21 @@ pub(super) fn plausible(exchange: &Exchange, request: &Request) -> bool {
     let asked = &exchange.request;
     let same_limit = asked.max_tokens.is_none() || asked.max_tokens == sampling.max_tokens;
     same_limit && asked.stream == sampling.delta && asked.stop == sampling.stop
+}
+
+/// How many engine requests an API request makes at most, where its id may be another's too since the client
+/// chose it; `None`: no limit.
+pub(super) fn expected(request: &ApiRequest) -> Option<usize> {
+    request.request_id.as_ref()?;
+    let count = match request.operation {
+        Operation::Chat | Operation::TextCompletion if !request.cut => {
+            request.prompts.max(1).saturating_mul(request.choices.unwrap_or(1).max(1))
+        }
+        Operation::Chat | Operation::TextCompletion | Operation::Embeddings | Operation::Rerank => {
+            return None;
+        }
+    };
+    usize::try_from(count).ok()
 }
 
 /// The earliest request, not yet joined, that an exchange without an id can have made.
@@ -50,28 +65,28 @@ pub(super) fn may_be_claimed<'a>(
     exchanges.any(|exchange| exchange.response_id.is_none() && plausible(exchange, request))
 }
 
-/// The id a response has whose parts this engine request makes: `cmpl-X` of `0_cmpl-X-1-deadbeef`.
-pub(super) fn response_of_request(request: &EngineRequest) -> &str {
-    request_id::likeliest(request.external_id.as_deref(), &request.id).response
+/// The ids of the responses that an engine request can be a part of, the likeliest first.
+pub(super) fn responses<'a>(name: &'a str, request: &'a Request) -> impl Iterator<Item = &'a str> {
+    request_id::readings(external(request), name).map(|reading| reading.response)
 }
 
-/// The same of a request whose start was not seen.
-pub(super) fn response_of_name(name: &str) -> &str {
-    request_id::likeliest(None, name).response
-}
-
-/// The id of the `n > 1` request this is one candidate of.
-pub(super) fn parent(request: &EngineRequest) -> Option<&str> {
-    request_id::parent(&request.id)
-}
-
-/// Position of an engine request among those of its exchange: prompt, then candidate.
-pub(super) fn order(name: &str) -> (u32, u32) {
-    let reading = request_id::likeliest(None, name);
+/// Place of an engine request among those of a response: prompt, then candidate.
+pub(super) fn place(response: &str, name: &str, request: &Request) -> (u32, u32) {
+    let reading = request_id::belongs(response, external(request), name);
+    let reading = reading.unwrap_or_else(|| request_id::likeliest(external(request), name));
     (reading.prompt, reading.candidate)
 }
 
+fn external(request: &Request) -> Option<&str> {
+    request.engine.as_ref()?.external_id.as_deref()
+}
+
 /// The engine request that makes a candidate of the response.
-pub(super) fn request_of_choice(exchange: &Exchange, index: u32) -> Option<&String> {
-    exchange.requests.get(usize::try_from(index).ok()?)
+pub(super) fn of_choice<'a>(exchange: &'a Exchange, index: u32) -> Option<&'a str> {
+    let candidates = exchange.request.choices.unwrap_or(1).max(1);
+    let at = |joined: &&Joined| {
+        let (prompt, candidate) = joined.place;
+        prompt.saturating_mul(candidates).saturating_add(candidate) == index
+    };
+    exchange.requests.iter().find(at).map(|joined| joined.name.as_str())
 }

@@ -17,9 +17,11 @@ mod tests;
 pub mod totals;
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use crate::capture::fact;
 use crate::dialect::signal::{ApiSignal, EngineSignal};
+use crate::dialect::vocabulary::Vocabulary;
 use crate::ids::{Mint, Pid, ServerId};
 use crate::loss::Losses;
 use crate::model::metric::Point;
@@ -82,6 +84,13 @@ impl Lifecycle {
             None => {
                 self.servers.insert(fact.id, Server::new(fact, self.clock));
             }
+        }
+    }
+
+    /// Learns the texts of a server's tokens.
+    pub fn vocabulary(&mut self, id: ServerId, vocabulary: Arc<Vocabulary>) {
+        if let Some(server) = self.servers.get_mut(&id) {
+            server.vocabulary = Some(vocabulary);
         }
     }
 

@@ -2,10 +2,10 @@
 
 use super::Context;
 use super::exchange::Exchange;
-use super::join;
 use super::request::{Applied, Request};
 use super::server::Server;
 use super::totals::EngineTotals;
+use crate::dialect::request_id;
 use crate::dialect::signal::Operation;
 use crate::ids::ServerId;
 use crate::model::metric::{Number, Point};
@@ -42,10 +42,9 @@ impl Server {
     /// Mirrors `IterationStats.update_from_finished_request` of `vllm/v1/metrics/stats.py` (0.32.0).
     pub(super) fn observe_finished(&mut self, name: &str, reason: &'static str, context: &Context<'_>) {
         let Some(request) = self.requests.get(name) else { return };
-        let parent = request.engine.as_ref().and_then(join::parent).map(str::to_owned);
-        let candidates = self.finish_sibling(parent.as_deref());
-        let Some(request) = self.requests.get(name) else { return };
         let exact = !request.estimated;
+        let candidates = self.finish_sibling(request_id::parent(name));
+        let Some(request) = self.requests.get(name) else { return };
         let Request { moments, output_tokens, engine_index, last_at, .. } = request;
         let (moments, tokens, index) = (*moments, *output_tokens, *engine_index);
         let duration = last_at.and_then(|at| since_arrival(request, context, at));

@@ -1,17 +1,20 @@
 //! One server: signals to the exchanges, requests and engine cores they are about.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 
 use super::Context;
 use super::engine::EngineCore;
-use super::exchange::{Exchange, Keep};
+use super::exchange::{Exchange, Joined, Keep};
 use super::join;
 use super::request::{Around, Ending, Request};
 use super::totals::{EngineTotals, Usages};
 use crate::capture::fact;
+use crate::dialect::request_id;
 use crate::dialect::signal::{
     ApiDelta, ApiSignal, EngineOutput, EngineSignal, EngineStep, Finish, TransferStats,
 };
+use crate::dialect::vocabulary::Vocabulary;
 use crate::ids::{ExchangeId, Pid};
 use crate::loss::Loss;
 use crate::time::{Clock, EngineTime, MonoTime, Seconds, WallTime};
@@ -29,6 +32,8 @@ pub(super) struct Siblings {
 #[derive(Debug)]
 pub(super) struct Server {
     pub fact: fact::Server,
+    /// Texts of its model's tokens, where they are collected.
+    pub vocabulary: Option<Arc<Vocabulary>>,
     /// When its totals began.
     pub since: WallTime,
     pub cores: BTreeMap<u32, EngineCore>,
@@ -36,7 +41,7 @@ pub(super) struct Server {
     pub usages: Usages,
     /// Requests by the engine's id.
     pub requests: HashMap<String, Request>,
-    /// Requests' ids by the id of the response they will be part of.
+    /// Requests' ids by the ids of the responses they can be part of.
     pub by_base: HashMap<String, Vec<String>>,
     /// Open exchanges.
     pub exchanges: HashMap<ExchangeId, Exchange>,
@@ -44,12 +49,15 @@ pub(super) struct Server {
     pub by_response: HashMap<String, ExchangeId>,
     /// Children of `n > 1` requests by the parent's id.
     pub siblings: HashMap<String, Siblings>,
+    /// Requests taken back and forgotten: the engine sends up to five outputs more.
+    pub taken_back: TakenBack,
 }
 
 impl Server {
     pub fn new(fact: fact::Server, clock: Clock) -> Self {
         Self {
             fact,
+            vocabulary: None,
             since: clock.wall,
             cores: BTreeMap::new(),
             totals: BTreeMap::new(),
@@ -59,6 +67,7 @@ impl Server {
             exchanges: HashMap::new(),
             by_response: HashMap::new(),
             siblings: HashMap::new(),
+            taken_back: TakenBack::default(),
         }
     }
 
@@ -100,7 +109,7 @@ impl Server {
         }
         let Some(exchange) = self.exchanges.get(&id) else { return };
         for choice in &delta.choices {
-            let Some(request) = join::request_of_choice(exchange, choice.index) else { continue };
+            let Some(request) = join::of_choice(exchange, choice.index) else { continue };
             let Some(request) = self.requests.get_mut(request) else { continue };
             request.written(at);
             if let (true, Some(text)) = (context.settings.content, &choice.text) {
@@ -111,34 +120,49 @@ impl Server {
 
     /// The exchange's response id is known: its engine requests are too.
     fn name_exchange(&mut self, id: ExchangeId, response: &str) {
-        let base = response.to_owned();
-        for request in self.by_base.get(&base).cloned().unwrap_or_default() {
-            self.join(id, &request);
-        }
-        self.by_response.insert(base, id);
+        self.join_all(id, response);
+        self.by_response.insert(response.to_owned(), id);
     }
 
-    /// Joins a request to an exchange, unless it has one.
-    pub fn join(&mut self, id: ExchangeId, name: &str) {
+    /// Joins the requests of a response id to an exchange. Clients choose ids (`X-Request-Id`) and may choose one
+    /// twice: an exchange gets no request older than itself, and no more than it asked for.
+    pub fn join_all(&mut self, id: ExchangeId, response: &str) {
+        let (Some(exchange), Some(names)) = (self.exchanges.get(&id), self.by_base.get(response)) else {
+            return;
+        };
+        let mut found: Vec<(Option<MonoTime>, String)> = names
+            .iter()
+            .filter_map(|name| Some((name, self.requests.get(name)?)))
+            .filter(|(_, request)| request.exchange.is_none() && request.pid == exchange.pid)
+            .filter(|(_, request)| request.added.is_none_or(|added| added >= exchange.first_byte))
+            .map(|(name, request)| (request.added, name.clone()))
+            .collect();
+        found.sort();
+        let expected = join::expected(&exchange.request).unwrap_or(usize::MAX);
+        found.truncate(expected.saturating_sub(exchange.requests.len()));
+        for (_, name) in found {
+            self.join(id, response, &name);
+        }
+    }
+
+    fn join(&mut self, id: ExchangeId, response: &str, name: &str) {
         let Some(request) = self.requests.get_mut(name) else { return };
         let Some(exchange) = self.exchanges.get_mut(&id) else { return };
-        if request.exchange.is_none() {
-            request.exchange = Some(id);
-            exchange.requests.push(name.to_owned());
-            exchange.requests.sort_by_key(|name| join::order(name));
-        }
+        request.exchange = Some(id);
+        let place = join::place(response, name, request);
+        exchange.requests.push(Joined { place, name: name.to_owned() });
+        exchange.requests.sort();
     }
 
     pub fn engine(&mut self, pid: Pid, signal: EngineSignal, context: &mut Context<'_>) {
         match signal {
             EngineSignal::Added { at, request } => {
                 self.make_room(context);
-                let (name, base) = (request.id.clone(), join::response_of_request(&request).to_owned());
-                if let Some(parent) = join::parent(&request) {
+                let name = request.id.clone();
+                if let Some(parent) = request_id::parent(&name) {
                     self.siblings.entry(parent.to_owned()).or_default().added += 1;
                 }
-                self.requests.insert(name.clone(), Request::added(*request, pid, at));
-                self.index(&name, base);
+                self.insert(name, Request::added(*request, pid, at));
             }
             EngineSignal::Aborted { at, ids } => {
                 for name in ids {
@@ -151,11 +175,15 @@ impl Server {
         }
     }
 
-    fn index(&mut self, name: &str, base: String) {
-        if let Some(&exchange) = self.by_response.get(&base) {
-            self.join(exchange, name);
+    fn insert(&mut self, name: String, request: Request) {
+        let responses: Vec<String> = join::responses(&name, &request).map(str::to_owned).collect();
+        self.requests.insert(name.clone(), request);
+        for response in responses {
+            self.by_base.entry(response.clone()).or_default().push(name.clone());
+            if let Some(&exchange) = self.by_response.get(&response) {
+                self.join_all(exchange, &response);
+            }
         }
-        self.by_base.entry(base).or_default().push(name.to_owned());
     }
 
     fn aborted(&mut self, name: &str, at: MonoTime, context: &mut Context<'_>) {
@@ -200,10 +228,11 @@ impl Server {
         let Now { pid, index, timestamp, at, stats } = now;
         let name = output.id.clone();
         if !self.requests.contains_key(&name) {
+            if self.taken_back.contains(&name) {
+                return None;
+            }
             self.make_room(context);
-            self.requests.insert(name.clone(), Request::seen(pid, at));
-            let base = join::response_of_name(&name).to_owned();
-            self.index(&name, base);
+            self.insert(name.clone(), Request::seen(pid, at));
         }
         let request = self.requests.get_mut(&name)?;
         request.engine_index = Some(index);
@@ -247,6 +276,33 @@ impl Server {
         for (request, &duration) in waiting.into_iter().zip(&transfers.durations) {
             request.transfer = Some((timestamp, Seconds(duration)));
         }
+    }
+}
+
+/// Ids of the requests that were last taken back.
+#[derive(Debug, Default)]
+pub(super) struct TakenBack {
+    order: VecDeque<String>,
+    known: HashSet<String>,
+}
+
+impl TakenBack {
+    /// Most ids remembered.
+    const LIMIT: usize = 4096;
+
+    pub fn insert(&mut self, name: &str) {
+        if self.order.len() >= Self::LIMIT
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.known.remove(&oldest);
+        }
+        if self.known.insert(name.to_owned()) {
+            self.order.push_back(name.to_owned());
+        }
+    }
+
+    fn contains(&self, name: &str) -> bool {
+        self.known.contains(name)
     }
 }
 

@@ -1,10 +1,12 @@
 //! Ends: when an exchange and its requests are over, and what is said of those that never end.
 
+use super::exchange::Exchange;
 use super::join::{self, GRACE};
 use super::request::{Applied, Ending, Request};
 use super::server::{Server, around};
 use super::spans::{self, Parts};
 use super::{Context, engine::EngineCore};
+use crate::dialect::request_id;
 use crate::ids::{ExchangeId, Pid};
 use crate::loss::Loss;
 use crate::time::MonoTime;
@@ -20,12 +22,12 @@ impl Server {
         }
         let Some(exchange) = self.exchanges.get(&id) else { return };
         let open = |request: &Request| request.ending.is_none() && request.abort_at.is_none();
-        let waiting = exchange.requests.iter().filter_map(|name| self.requests.get(name)).any(open);
+        let waiting = exchange.requests.iter().filter_map(|joined| self.requests.get(&joined.name)).any(open);
         if waiting && !late {
             return;
         }
-        for name in exchange.requests.clone() {
-            self.conclude(id, &name, complete, context);
+        for joined in exchange.requests.clone() {
+            self.conclude(id, &joined.name, complete, context);
         }
         self.emit(id, context);
     }
@@ -45,11 +47,9 @@ impl Server {
             return false;
         }
         let Some(found) = join::guess(exchange, self.requests.iter()) else { return false };
-        let base = self.requests.get(&found).and_then(|r| r.engine.as_ref()).map(join::response_of_request);
-        let base = base.unwrap_or(&found).to_owned();
-        for name in self.by_base.get(&base).cloned().unwrap_or_default() {
-            self.join(id, &name);
-        }
+        let Some(request) = self.requests.get(&found) else { return false };
+        let Some(response) = join::responses(&found, request).next().map(str::to_owned) else { return false };
+        self.join_all(id, &response);
         true
     }
 
@@ -125,34 +125,42 @@ impl Server {
             self.by_response.remove(response);
         }
         let requests: Vec<(String, Request)> =
-            exchange.requests.iter().filter_map(|name| self.forget(name)).collect();
+            exchange.requests.iter().filter_map(|joined| self.forget(&joined.name)).collect();
         self.use_tokens(&exchange, &requests);
-        let parts = Parts { server: &self.fact, exchange: Some(&exchange), requests: &requests };
+        let parts = self.parts(Some(&exchange), &requests);
         context.done.push(spans::trace(&parts, context.settings, context.clock, context.mint));
     }
 
     /// Makes the trace of a request without an exchange and forgets it.
     fn emit_alone(&mut self, name: &str, context: &mut Context<'_>) {
         let Some(request) = self.forget(name) else { return };
-        let parts = Parts { server: &self.fact, exchange: None, requests: std::slice::from_ref(&request) };
+        let parts = self.parts(None, std::slice::from_ref(&request));
         context.done.push(spans::trace(&parts, context.settings, context.clock, context.mint));
+    }
+
+    fn parts<'a>(&'a self, exchange: Option<&'a Exchange>, requests: &'a [(String, Request)]) -> Parts<'a> {
+        Parts { server: &self.fact, vocabulary: self.vocabulary.as_deref(), exchange, requests }
     }
 
     fn forget(&mut self, name: &str) -> Option<(String, Request)> {
         let (name, request) = self.requests.remove_entry(name)?;
-        let base = request.engine.as_ref().map_or(join::response_of_name(&name), join::response_of_request);
-        if let Some(names) = self.by_base.get_mut(base) {
-            names.retain(|other| *other != name);
-            if names.is_empty() {
-                self.by_base.remove(base);
+        if request.abort_at.is_some() {
+            self.taken_back.insert(&name);
+        }
+        for response in join::responses(&name, &request) {
+            if let Some(names) = self.by_base.get_mut(response) {
+                names.retain(|other| *other != name);
+                if names.is_empty() {
+                    self.by_base.remove(response);
+                }
             }
         }
-        self.forget_sibling(&request);
+        self.forget_sibling(&name);
         Some((name, request))
     }
 
-    fn forget_sibling(&mut self, request: &Request) {
-        let Some(parent) = request.engine.as_ref().and_then(join::parent) else { return };
+    fn forget_sibling(&mut self, name: &str) {
+        let Some(parent) = request_id::parent(name) else { return };
         if let Some(siblings) = self.siblings.get_mut(parent) {
             siblings.added = siblings.added.saturating_sub(1);
             if siblings.added == 0 {
@@ -198,7 +206,7 @@ impl Server {
             .exchanges
             .values()
             .filter(|e| old(e.touched))
-            .filter(|e| e.requests.iter().filter_map(|n| self.requests.get(n)).all(|r| old(r.touched)))
+            .filter(|e| e.requests.iter().filter_map(|j| self.requests.get(&j.name)).all(|r| old(r.touched)))
             .map(|e| e.id)
             .collect();
         for id in exchanges {
@@ -235,8 +243,8 @@ impl Server {
     fn close(&mut self, id: ExchangeId, ending: Ending, at: MonoTime, context: &mut Context<'_>) {
         let Some(exchange) = self.exchanges.get_mut(&id) else { return };
         exchange.ended.get_or_insert((at, false));
-        for name in exchange.requests.clone() {
-            self.give_up(&name, ending, at, context);
+        for joined in exchange.requests.clone() {
+            self.give_up(&joined.name, ending, at, context);
         }
         self.emit(id, context);
     }

@@ -1,12 +1,12 @@
 //! Spans of one API request: the entry span, an `llm_request` for each engine request, its stages and events.
 
 use super::exchange::Exchange;
-use super::join;
 use super::request::{Ending, Request};
 use super::stages;
 use crate::capture::fact;
 use crate::dialect::signal::{Finish, Operation, Sampling};
 use crate::dialect::traceparent::{self, TraceParent};
+use crate::dialect::vocabulary::Vocabulary;
 use crate::ids::{Mint, SpanId, TraceId};
 use crate::model::registry::{attr, span};
 use crate::model::span::{Span, Status, Trace};
@@ -16,6 +16,7 @@ use crate::time::{Clock, MonoTime, Nanos, Seconds, WallTime};
 /// What a trace is made of.
 pub(super) struct Parts<'a> {
     pub server: &'a fact::Server,
+    pub vocabulary: Option<&'a Vocabulary>,
     pub exchange: Option<&'a Exchange>,
     /// Engine requests with their ids.
     pub requests: &'a [(String, Request)],
@@ -167,7 +168,8 @@ pub(super) fn usage(exchange: &Exchange, requests: &[(String, Request)]) -> (Opt
     let counted = (!requests.is_empty()).then(|| {
         let output = requests.iter().map(|(_, request)| request.output_tokens).sum::<u64>();
         // Candidates of one prompt share its tokens.
-        let first_candidates = requests.iter().filter(|(name, _)| join::order(name).1 == 0);
+        let first = |name: &str| exchange.requests.iter().any(|j| j.name == name && j.place.1 == 0);
+        let first_candidates = requests.iter().filter(|(name, _)| first(name));
         let input = first_candidates.map(|(_, request)| request.prompt_tokens()).sum::<Option<u64>>();
         (input, output)
     });
@@ -267,7 +269,7 @@ fn llm_request(
     span.set(attr::ENGINE_INDEX, request.engine_index.unwrap_or(0));
     span.set(attr::PD_ROLE, stages::role(request).name());
     ending(&mut span, request);
-    stages::iterations(&mut span, request, maker);
+    stages::iterations(&mut span, request, parts.vocabulary, maker);
     span
 }
 

@@ -3,6 +3,7 @@
 use super::request::{Iteration, IterationKind, Request};
 use super::spans::{Maker, model_name};
 use crate::capture::fact;
+use crate::dialect::vocabulary::Vocabulary;
 use crate::ids::SpanId;
 use crate::model::registry::{attr, event, span};
 use crate::model::span::{Attribute, Event, Span, Value};
@@ -126,18 +127,36 @@ impl Stages<'_, '_> {
     }
 }
 
-/// Puts the iteration events on an `llm_request`.
-pub(super) fn iterations(span: &mut Span, request: &Request, maker: &Maker<'_>) {
+/// Puts the iteration events on an `llm_request`. Texts of tokens come from the model's vocabulary where there is
+/// one, else from what was streamed for them.
+pub(super) fn iterations(
+    span: &mut Span,
+    request: &Request,
+    vocabulary: Option<&Vocabulary>,
+    maker: &Maker<'_>,
+) {
     let index = request.engine_index.unwrap_or(0);
-    span.events =
-        request.iterations.iter().map(|i| of_iteration(i, index, maker.wall(i.at.mono()))).collect();
-    // A preemption is told with a later output, after steps that ended after it.
-    span.events.sort_by_key(|event| event.at);
+    let event = |iteration: &Iteration| {
+        let mut event = of_iteration(iteration, index, maker.wall(iteration.at.mono()));
+        let texts = maker.settings.content.then(|| texts(iteration, vocabulary)).flatten();
+        event.attributes.extend(texts.map(|texts| attribute(attr::TOKEN_TEXTS, texts)));
+        event
+    };
+    span.events = request.iterations.iter().map(event).collect();
     span.dropped_events = request.dropped_iterations;
 }
 
+/// Text of each token; of all of them together where only the stream tells.
+fn texts(iteration: &Iteration, vocabulary: Option<&Vocabulary>) -> Option<Vec<String>> {
+    let known = vocabulary.filter(|_| !iteration.tokens.is_empty()).and_then(|vocabulary| {
+        let text = |id: &u32| vocabulary.text(*id).map(std::borrow::Cow::into_owned);
+        iteration.tokens.iter().map(text).collect::<Option<Vec<String>>>()
+    });
+    known.or_else(|| iteration.text.clone().map(|text| vec![text]))
+}
+
 fn of_iteration(iteration: &Iteration, index: u32, at: WallTime) -> Event {
-    let Iteration { kind, at: _, tokens, logprobs, text } = iteration;
+    let Iteration { kind, at: _, tokens, logprobs, text: _ } = iteration;
     let name = match kind {
         IterationKind::Wait => event::WAIT,
         IterationKind::Prefill => event::PREFILL,
@@ -150,9 +169,6 @@ fn of_iteration(iteration: &Iteration, index: u32, at: WallTime) -> Event {
             .push(attribute(attr::TOKEN_IDS, tokens.iter().copied().map(i64::from).collect::<Vec<_>>()));
         let count = u64::try_from(tokens.len()).unwrap_or(u64::MAX);
         attributes.push(attribute(attr::TOKEN_COUNT, count));
-    }
-    if let Some(text) = text {
-        attributes.push(attribute(attr::TOKEN_TEXTS, vec![text.clone()]));
     }
     if !logprobs.is_empty()
         && let Ok(json) = serde_json::to_string(logprobs)

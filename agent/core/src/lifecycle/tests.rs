@@ -467,3 +467,34 @@ fn gauges_are_the_newest_state() {
     assert!(usage.dimensions.contains(&("engine_index", "0".to_owned())));
     assert!(usage.dimensions.contains(&("model_name", "tiny".to_owned())));
 }
+
+#[test]
+fn two_clients_that_chose_the_same_id_get_a_trace_each() {
+    let mut lifecycle = lifecycle(Settings::default());
+    request(&mut lifecycle, 0, ask(false));
+    add(&mut lifecycle, "chatcmpl-x-0a0a0a0a", "chatcmpl-x", sampling(false));
+    let late = ApiSignal::Request {
+        exchange: exchange(1),
+        first_byte: ms(108),
+        last_byte: ms(108),
+        request: Box::new(ask(false)),
+    };
+    lifecycle.api(PID, late);
+    let second = EngineRequest {
+        id: "chatcmpl-x-0b0b0b0b".into(),
+        external_id: Some("chatcmpl-x".into()),
+        sampling: Some(sampling(false)),
+        ..EngineRequest::default()
+    };
+    lifecycle.engine(PID, EngineSignal::Added { at: ms(109), request: Box::new(second) });
+    for id in ["chatcmpl-x-0b0b0b0b", "chatcmpl-x-0a0a0a0a"] {
+        run(&mut lifecycle, id);
+    }
+    for number in [1, 0] {
+        delta(&mut lifecycle, number, 145, body("chatcmpl-x"));
+        end(&mut lifecycle, number, 145, true);
+        let trace = one(&mut lifecycle);
+        let expected = if number == 0 { "chatcmpl-x-0a0a0a0a" } else { "chatcmpl-x-0b0b0b0b" };
+        assert_eq!(span(&trace, "llm_request").attribute(attr::REQUEST_ID), Some(&expected.into()));
+    }
+}

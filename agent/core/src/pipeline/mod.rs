@@ -5,13 +5,15 @@ mod engine;
 mod http;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use enginetap_common::watch::Verdict;
 
 use crate::capture::fact::{self, Fact, Role, Socket};
 use crate::capture::record::{Body, Data, Record};
 use crate::dialect::vllm;
-use crate::ids::{ConnId, Fd, Pid};
+use crate::dialect::vocabulary::Vocabulary;
+use crate::ids::{ConnId, Fd, Pid, ServerId};
 use crate::lifecycle::Lifecycle;
 use crate::loss::{Loss, Losses};
 use crate::model::metric::Point;
@@ -140,6 +142,11 @@ impl Pipeline {
         }
     }
 
+    /// Learns the texts of a server's tokens, for its iteration events. Not a fact: too large for a capture.
+    pub fn vocabulary(&mut self, server: ServerId, vocabulary: Arc<Vocabulary>) {
+        self.lifecycle.vocabulary(server, vocabulary);
+    }
+
     /// Time passes without records.
     pub fn tick(&mut self, now: MonoTime) {
         self.now = self.now.max(now);
@@ -219,24 +226,17 @@ impl Pipeline {
     }
 
     fn conn(&mut self, fact: fact::Conn) {
-        let fact::Conn { conn, pid, fd, socket, midstream } = fact;
-        let wanted = self.wanted(pid, Some(&socket));
-        match self.conns.get_mut(&conn) {
-            Some(known) => {
-                known.hold(pid, fd);
-                if !wanted {
-                    known.ignore();
-                }
-            }
-            None if wanted => {
-                let mut new = Connection::new(conn, pid, Some(&socket), midstream);
-                new.hold(pid, fd);
-                self.insert(new);
-            }
-            None => {}
+        let fact::Conn { conn: id, pid, fd, socket, midstream } = fact;
+        if !self.conns.contains_key(&id) {
+            self.insert(Connection::new(id, pid, Some(&socket), midstream));
         }
+        let wanted = self.wanted(pid, Some(&socket));
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        conn.hold(pid, fd);
         if !wanted {
-            self.verdict(conn, pid, Protocol::Unknown);
+            // Kept, so that its records are known to be of no interest.
+            conn.ignore();
+            self.verdict(id, pid, Protocol::Unknown);
         }
     }
 
@@ -358,7 +358,7 @@ impl Pipeline {
         self.collect();
     }
 
-    fn refresh_decoders(&mut self, server: Option<crate::ids::ServerId>) {
+    fn refresh_decoders(&mut self, server: Option<ServerId>) {
         for conn in self.conns.values_mut() {
             let of = self.lifecycle.process_of(conn.pid()).map(|process| process.server);
             if server.is_none() || of == server {

@@ -7,7 +7,7 @@
 //! "n": .., "hex": ..}`, all of one process, `t` the time of day at the call's start.
 //!
 //! What a recording does not say is made out from the traffic itself: who is API server and who engine, the
-//! engine's version, and the clocks (see [`clocks`]).
+//! engine's version, and the clocks (how: `import/clocks.rs`).
 
 mod clocks;
 mod conns;

@@ -102,12 +102,12 @@ pub fn release(key: FdKey) -> Option<u64> {
     Some(conn)
 }
 
-/// The same, and tells of it.
+/// The same, and tells of it; whether there was anything to tell.
 #[inline(always)]
-pub fn close(key: FdKey, call: u32) {
-    if let Some(conn) = release(key) {
-        event(Head::new(Kind::Close, call, conn, key.fd, 0), false);
-    }
+pub fn close(key: FdKey, call: u32) -> bool {
+    let Some(conn) = release(key) else { return false };
+    event(Head::new(Kind::Close, call, conn, key.fd, 0), false);
+    true
 }
 
 /// Moves one direction of a stream on by `n`; the offset before.

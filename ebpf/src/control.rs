@@ -4,6 +4,7 @@
 use core::ffi::c_void;
 
 use aya_ebpf::programs::RawTracePointContext;
+use aya_log_ebpf::debug;
 use enginetap_common::watch::{Answer, Command, FdKey};
 
 use crate::conns;
@@ -25,6 +26,7 @@ pub extern "C" fn control(ctx: *mut c_void) -> u32 {
         FORGET => forget(FdKey { pid: a as u32, fd: b as i32 }),
         _ => Answer::BadCommand,
     };
+    debug!(&ctx, "command {} of {:x}, {}, {}: answer {}", command, a, b, c, answer as u32);
     answer as u32
 }
 

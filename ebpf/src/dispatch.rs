@@ -2,6 +2,7 @@
 
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
+use aya_log_ebpf::debug;
 use core::ffi::c_void;
 use enginetap_common::record::Call;
 use enginetap_common::watch::FdKey;
@@ -79,6 +80,9 @@ pub fn sys_enter(ctx: RawTracePointContext) -> i32 {
 fn closing(ctx: &RawTracePointContext) -> Option<()> {
     let pid = conns::watched()?;
     let regs = regs::read(ctx.arg::<*const c_void>(0))?;
-    conns::close(FdKey { pid, fd: regs.args[0] as i32 }, Call::Close as u32);
+    let key = FdKey { pid, fd: regs.args[0] as i32 };
+    if conns::close(key, Call::Close as u32) {
+        debug!(ctx, "process {} closed descriptor {} of a connection", pid, key.fd);
+    }
     Some(())
 }

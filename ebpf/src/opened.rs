@@ -3,6 +3,7 @@
 use aya_ebpf::bindings::BPF_ANY;
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
+use aya_log_ebpf::debug;
 use enginetap_common::record::{Call, Kind};
 use enginetap_common::watch::FdKey;
 
@@ -24,13 +25,13 @@ fn in_hand() -> Option<(u32, Syscall)> {
 
 /// accept, accept4, connect.
 #[raw_tracepoint]
-pub fn opened(_: RawTracePointContext) -> i32 {
-    open();
+pub fn opened(ctx: RawTracePointContext) -> i32 {
+    open(&ctx);
     0
 }
 
 #[inline(always)]
-fn open() -> Option<()> {
+fn open(ctx: &RawTracePointContext) -> Option<()> {
     let (pid, call) = in_hand()?;
     let argument = call.args[0] as i32;
     if call.number == Call::Connect as u32 {
@@ -40,11 +41,13 @@ fn open() -> Option<()> {
             return None;
         }
         let conn = conns::open(key)?;
+        debug!(ctx, "process {} opened connection {:x} on descriptor {}", pid, conn, key.fd);
         event(Head::new(Kind::Connect, call.number, conn, key.fd, 0), false);
     } else if call.ret >= 0 {
         let key = FdKey { pid, fd: call.ret as i32 };
         conns::close(key, call.number);
         let conn = conns::open(key)?;
+        debug!(ctx, "process {} accepted connection {:x} on descriptor {}", pid, conn, key.fd);
         event(Head::new(Kind::Accept, call.number, conn, key.fd, argument as u32), false);
     }
     Some(())

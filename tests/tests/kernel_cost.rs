@@ -7,11 +7,24 @@ use enginetap::probe::Options;
 use enginetap_core::capture::record::Body;
 use enginetap_tests::live::Live;
 
+/// Resident memory of this process now and at its peak, in KiB.
+fn resident() -> Result<(u64, u64)> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let field = |name: &str| -> Result<u64> {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).context("no such line")?;
+        Ok(line.trim().trim_end_matches(" kB").parse()?)
+    };
+    Ok((field("VmRSS:")?, field("VmHWM:")?))
+}
+
 #[test]
 fn loading_and_detaching_take_what_is_printed_and_leave_nothing() -> Result<()> {
+    let (small, _) = resident()?;
     let before = Instant::now();
     let live = Live::load(&Options::default())?;
     let loaded = before.elapsed();
+    let (now, peak) = resident()?;
+    println!("resident: {small} KiB before, {now} KiB loaded, {peak} KiB at the peak");
     let ids = live.probe.program_ids()?;
     ensure!(ids.len() == enginetap::probe::PROGRAMS.len());
     let before = Instant::now();

@@ -216,6 +216,7 @@ def drive(options):
                 records.append(record)
                 if not options.quiet:
                     print(json.dumps(record), flush=True)
+            stop.wait(options.pause)
 
     start = time.monotonic()
     clients = [threading.Thread(target=client, daemon=True) for _ in range(options.concurrency)]
@@ -236,6 +237,7 @@ def arguments():
     parser.add_argument("-d", "--duration", type=float, default=0, help="stop after so many seconds")
     parser.add_argument("-c", "--concurrency", type=int, default=4, help="requests at once (default %(default)s)")
     parser.add_argument("--max-tokens", type=int, default=24, help="output tokens of each (default %(default)s)")
+    parser.add_argument("--pause", type=float, default=0, help="seconds each client rests after a request")
     parser.add_argument("--seed", type=int, default=0, help="the same seed sends the same requests")
     parser.add_argument("--timeout", type=float, default=180, help="seconds for one request (default %(default)s)")
     parser.add_argument("-q", "--quiet", action="store_true", help="only the summary line")

@@ -56,7 +56,9 @@ fn live(options: &Options) -> Result<()> {
 /// Load beside, the agent in front, until it ends.
 fn watch(options: &Options, binary: &Path, server: &Server, interrupt: &Interrupt) -> Result<()> {
     let duration = format!("{}", options.seconds.saturating_add(2));
-    let arguments = ["--mode", "mixed", "--concurrency", "3", "--max-tokens", "16", "--duration", &duration];
+    // A rest between requests: the output is to be read as it comes.
+    let pace = ["--concurrency", "3", "--pause", "1.2", "--max-tokens", "16", "--duration", &duration];
+    let arguments = [&["--mode", "mixed"], pace.as_slice()].concat();
     say::step("sending it chats, completions, streams, aborts and errors");
     let load = Background::start(&server.url(), &arguments, None)?;
     let mut command = Command::new(binary);

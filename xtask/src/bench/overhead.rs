@@ -27,6 +27,16 @@ impl Watched {
         Some(real(total?) / real(self.load.output_tokens.max(1)) / 1000.0)
     }
 
+    /// Runs of the kernel programs an output token. They run at every system call of the machine, so whatever else
+    /// is busy on it counts too.
+    fn runs_per_token(&self) -> Option<f64> {
+        Some(real(self.own.kernel_calls?) / real(self.load.output_tokens.max(1)))
+    }
+
+    fn ns_per_run(&self) -> Option<f64> {
+        Some(real(self.own.kernel_ns?) / real(self.own.kernel_calls.filter(|calls| *calls > 0)?))
+    }
+
     /// A total in nanoseconds as microseconds a request.
     fn per_request(&self, total: Option<u64>) -> Option<f64> {
         Some(real(total?) / real(self.load.requests.max(1)) / 1000.0)
@@ -124,7 +134,9 @@ fn watched(binary: &Path, server: &Server, size: &Size) -> Result<Watched> {
 fn record(binary: &Path, server: &Server, size: &Size) -> Result<()> {
     say::step("recording the load, to be replayed");
     let recorder = Recorder::start(binary, server, &replay::recorded())?;
-    under_load(server, size)?;
+    for _ in 0..size.pairs {
+        under_load(server, size)?;
+    }
     recorder.stop()
 }
 

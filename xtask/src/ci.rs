@@ -49,7 +49,14 @@ fn deny() -> Result<()> {
             return Ok(());
         }
     }
-    shell::run(repo::cargo().args(["deny", "check", "bans", "licenses", "sources"]))?;
+    shell::run(repo::cargo().args([
+        "deny",
+        "check",
+        "--hide-inclusion-graph",
+        "bans",
+        "licenses",
+        "sources",
+    ]))?;
     if !shell::succeeds(repo::cargo().args(["deny", "fetch", "db"])) {
         say::warn(
             "advisories are not checked: their database (github.com/RustSec/advisory-db) cannot be reached",

@@ -197,6 +197,12 @@ fn describe(runs: &Runs, size: &Size) -> Vec<Figure> {
             "",
         ),
         figure(
+            "BPF runs per output token, those for other processes included",
+            spread(&each(Watched::runs_per_token), 1),
+            "",
+        ),
+        figure("BPF run time per run, ns", spread(&each(Watched::ns_per_run), 0), ""),
+        figure(
             "agent CPU per output token, us",
             spread(&each(|run| run.per_token(run.own.cpu_ns)), 2),
             "<= 10",

@@ -82,7 +82,7 @@ fn external(request: &Request) -> Option<&str> {
 }
 
 /// The engine request that makes a candidate of the response.
-pub(super) fn of_choice<'a>(exchange: &'a Exchange, index: u32) -> Option<&'a str> {
+pub(super) fn of_choice(exchange: &Exchange, index: u32) -> Option<&str> {
     let candidates = exchange.request.choices.unwrap_or(1).max(1);
     let at = |joined: &&Joined| {
         let (prompt, candidate) = joined.place;

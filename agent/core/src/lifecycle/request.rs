@@ -182,7 +182,7 @@ pub struct Request {
     held: VecDeque<Held>,
 }
 
-/// What [`Request::apply`] needs to know around the output.
+/// What `Request::apply` needs to know around the output.
 #[derive(Clone, Copy, Debug)]
 pub struct Around<'a> {
     /// Timestamps of the engine's steps before this one, oldest first; empty where iterations are not kept.

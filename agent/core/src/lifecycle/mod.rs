@@ -146,6 +146,12 @@ impl Lifecycle {
         server.detached(at, context);
     }
 
+    /// A server's gauges say nothing any more: it ended, or the agent left it.
+    pub fn silence(&mut self, id: ServerId) {
+        let cores = self.servers.get_mut(&id).into_iter().flat_map(|server| server.cores.values_mut());
+        cores.for_each(|core| core.state = None);
+    }
+
     /// Time passes: grace periods and expiry.
     pub fn tick(&mut self, now: MonoTime) {
         let ids: Vec<ServerId> = self.servers.keys().copied().collect();

@@ -94,8 +94,7 @@ impl Exchanges {
             EventKind::RequestHead { .. } | EventKind::Interim { .. } => {}
             EventKind::RequestBody(bytes) => exchange.request.push(bytes, limit, context.losses),
             EventKind::RequestGap(_) => exchange.request.cut = true,
-            EventKind::RequestEnd { complete } => {
-                exchange.request.cut |= !complete;
+            EventKind::RequestEnd { complete: _ } => {
                 exchange.tell(id, at, context.settings, out);
             }
             EventKind::ResponseHead { head, first: _ } => {
@@ -148,8 +147,10 @@ impl Exchange {
         let header =
             |name: &str| headers.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_slice());
         let body = std::mem::take(request);
-        let request =
+        let mut request =
             openai::request(*endpoint, target, header, &body.bytes, body.cut, Collect::from(settings));
+        // What is no JSON, or ends early because the client hung up, was not lost.
+        request.cut = body.cut;
         out.push(ApiSignal::Request {
             exchange: id,
             first_byte: self.first,
@@ -217,8 +218,9 @@ impl Exchange {
     ) {
         match &mut self.response {
             Some(Response::Whole(body)) if complete || !body.bytes.is_empty() => {
-                let cut = body.cut || !complete;
-                let delta = openai::body(self.endpoint, &body.bytes, cut, Collect::from(context.settings));
+                let collect = Collect::from(context.settings);
+                let mut delta = openai::body(self.endpoint, &body.bytes, body.cut, collect);
+                delta.cut = body.cut;
                 out.push(ApiSignal::Delta { exchange: id, at, delta: Box::new(delta) });
             }
             Some(Response::Stream(events)) => events.drain_losses(context.losses),

@@ -137,6 +137,7 @@ impl Pipeline {
             Fact::Conn(conn) => self.conn(conn),
             Fact::Detached(server) => {
                 self.lifecycle.detached(server, self.now);
+                self.lifecycle.silence(server);
                 self.collect();
             }
         }

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use enginetap_core::model::registry::attr;
-use enginetap_core::model::span::{Span, Status, Trace, Value};
+use enginetap_core::model::span::{Event, Span, Status, Trace, Value};
 use enginetap_core::settings::{Settings, VllmLevel};
 use enginetap_tests::captures::{Capture, Metrics};
 use enginetap_tests::replayed::{Replayed, int};
@@ -169,6 +169,15 @@ fn events(span: &Span, name: &str) -> usize {
     span.events.iter().filter(|event| event.name == name).count()
 }
 
+fn event_int(event: &Event, key: &str) -> Option<i64> {
+    event.attributes.iter().filter(|attribute| attribute.key == key).find_map(|attribute| {
+        match attribute.value {
+            Value::Int(value) => Some(value),
+            Value::Str(_) | Value::Float(_) | Value::Bool(_) | Value::Strs(_) | Value::Ints(_) => None,
+        }
+    })
+}
+
 fn text<'a>(span: &'a Span, key: &str) -> Option<&'a str> {
     match span.attribute(key) {
         Some(Value::Str(value)) => Some(value),
@@ -289,4 +298,18 @@ fn a_prompt_longer_than_a_step_is_prefilled_in_chunks() {
     let span = engine(chunks.trace("300 tokens"))[0];
     // Steps of 64 tokens: 300 take five, of which the last gives the first token.
     assert_eq!((events(span, "PREFILL"), events(span, "DECODE")), (5, 3), "{span:#?}");
+}
+
+#[test]
+fn a_step_of_speculation_gives_several_tokens_and_each_counts() {
+    let speculation = Behaviour::of("speculation");
+    speculation.check_traces();
+    speculation.check_metrics();
+    for label in ["repeating", "repeating streamed", "repeating, logprobs"] {
+        let span = engine(speculation.trace(label))[0];
+        let counts: Vec<i64> =
+            span.events.iter().filter_map(|event| event_int(event, attr::TOKEN_COUNT)).collect();
+        assert_eq!(Some(counts.iter().sum::<i64>()), int(span, attr::USAGE_COMPLETION_TOKENS), "{label}");
+        assert!(counts.iter().any(|count| *count > 1), "{label}: {counts:?}");
+    }
 }

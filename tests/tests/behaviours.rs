@@ -45,7 +45,8 @@ impl Behaviour {
             name,
             replayed: Replayed::of(&capture, settings).unwrap(),
             client: capture.scenario().unwrap(),
-            server: capture.metrics().unwrap(),
+            // A server without statistics has no page.
+            server: capture.metrics().unwrap_or_else(|_| Metrics::parse(String::new())),
         }
     }
 
@@ -311,5 +312,50 @@ fn a_step_of_speculation_gives_several_tokens_and_each_counts() {
             span.events.iter().filter_map(|event| event_int(event, attr::TOKEN_COUNT)).collect();
         assert_eq!(Some(counts.iter().sum::<i64>()), int(span, attr::USAGE_COMPLETION_TOKENS), "{label}");
         assert!(counts.iter().any(|count| *count > 1), "{label}: {counts:?}");
+    }
+}
+
+#[test]
+fn without_statistics_what_is_estimated_says_so_and_what_is_unknown_is_left_out() {
+    let plain = Behaviour::of("no-stats");
+    plain.check_traces();
+    for span in plain.replayed.spans("llm_request") {
+        let Some(Value::Strs(estimated)) = span.attribute(attr::ESTIMATED) else { panic!("{span:#?}") };
+        assert!(estimated.contains(&attr::LATENCY_TIME_IN_QUEUE.to_owned()), "{span:#?}");
+        assert!(!estimated.contains(&attr::LATENCY_TIME_IN_MODEL_DECODE.to_owned()), "{span:#?}");
+    }
+    assert!(plain.replayed.spans("wait").all(|span| span.attribute(attr::ESTIMATED).is_some()));
+    assert!(plain.replayed.spans("decode").all(|span| span.attribute(attr::ESTIMATED).is_none()));
+    let names: BTreeSet<&str> = plain.replayed.points.iter().map(|point| point.metric.name).collect();
+    for unknown in [
+        "num_requests_running",
+        "kv_cache_usage_perc",
+        "prefix_cache_hits",
+        "num_preemptions",
+        "request_queue_time_seconds",
+        "request_prefill_time_seconds",
+        "request_inference_time_seconds",
+    ] {
+        assert!(!names.contains(format!("gen_ai_vllm_{unknown}").as_str()), "{unknown}");
+    }
+    let tokens: i64 =
+        plain.client.iter().filter_map(|asked| asked["usage"]["completion_tokens"].as_i64()).sum();
+    #[allow(clippy::cast_precision_loss, reason = "a few hundred tokens")]
+    let with_left = tokens as f64..tokens as f64 + 10.0;
+    assert!(with_left.contains(&plain.replayed.metric("gen_ai_vllm_generation_tokens")));
+}
+
+#[test]
+fn pooling_requests_are_joined_to_their_answers_and_have_no_decode() {
+    let pooling = Behaviour::of("pooling");
+    pooling.check_traces();
+    pooling.check_metrics();
+    let names: BTreeSet<&str> =
+        pooling.replayed.traces.iter().filter_map(entry).map(|span| span.name.as_ref()).collect();
+    assert_eq!(names, BTreeSet::from(["chat tiny", "embeddings tiny", "rerank tiny"]));
+    for (label, requests) in [("embed v2", 2), ("/score", 3), ("/v2/rerank", 4)] {
+        let trace = pooling.trace(label);
+        assert_eq!(engine(trace).len(), requests, "{label}");
+        assert!(trace.spans.iter().all(|span| span.name != "decode"), "{label}");
     }
 }

@@ -125,7 +125,8 @@ pub(super) fn of(server: &Server, at: WallTime) -> Vec<Point> {
         }
     }
     for (index, totals) in &server.totals {
-        points.totals(totals, &engine_dimensions(*index, model));
+        let told = server.cores.get(index).is_none_or(|core| core.stats);
+        points.totals(totals, &engine_dimensions(*index, model), told);
     }
     points.usages(server);
     points.points
@@ -157,11 +158,12 @@ impl Points {
         self.points.push(Point { server, metric: def, dimensions: dimensions.to_vec(), value, start, at });
     }
 
-    fn totals(&mut self, totals: &EngineTotals, dims: &[(&'static str, String)]) {
+    /// Totals of an engine. One that sends no statistics (`--disable-log-stats`) tells nothing of scheduling and
+    /// preemption: no point, rather than a zero (`told`).
+    fn totals(&mut self, totals: &EngineTotals, dims: &[(&'static str, String)], told: bool) {
         let counts = [
             (&metric::PROMPT_TOKENS, totals.prompt_tokens),
             (&metric::GENERATION_TOKENS, totals.generation_tokens),
-            (&metric::NUM_PREEMPTIONS, totals.preemptions),
             (&metric::REQUEST_PARAMS_N, totals.params_n),
             (&metric::REQUEST_PARAMS_MAX_TOKENS, totals.params_max_tokens),
         ];
@@ -172,13 +174,18 @@ impl Points {
             (&metric::FIRST_TOKEN_SECONDS, totals.first_token),
             (&metric::TIME_PER_OUTPUT_TOKEN, totals.per_output_token),
             (&metric::REQUEST_DURATION, totals.duration),
+            (&metric::REQUEST_DECODE_TIME_SECONDS, totals.decode),
+        ];
+        let scheduling = [
             (&metric::REQUEST_QUEUE_TIME_SECONDS, totals.queue),
             (&metric::REQUEST_PREFILL_TIME_SECONDS, totals.prefill),
-            (&metric::REQUEST_DECODE_TIME_SECONDS, totals.decode),
             (&metric::REQUEST_INFERENCE_TIME_SECONDS, totals.inference),
         ];
-        for (def, sum) in sums {
+        for (def, sum) in sums.into_iter().chain(scheduling.into_iter().filter(|_| told)) {
             self.push(def, dims, Number::Float(sum.seconds));
+        }
+        if told {
+            self.push(&metric::NUM_PREEMPTIONS, dims, Number::Int(totals.preemptions));
         }
         for (reason, count) in &totals.finished {
             let mut dims = dims.to_vec();

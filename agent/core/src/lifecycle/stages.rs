@@ -81,6 +81,15 @@ pub(super) fn of(
     stages.spans
 }
 
+/// What of a stage is an estimate where the engine tells neither when a request was queued nor when scheduled.
+fn estimates(stage: &str) -> &'static [&'static str] {
+    match stage {
+        span::WAIT | span::KV_TRANSFER => &["start", "end"],
+        span::PREFILL => &["start"],
+        _ => &[],
+    }
+}
+
 struct Stages<'a, 'b> {
     name: &'a str,
     request: &'a Request,
@@ -104,8 +113,9 @@ impl Stages<'_, '_> {
         span.set_some(attr::REQUEST_MODEL_NAME, model_name(self.server));
         span.set(attr::ENGINE_INDEX, self.request.engine_index.unwrap_or(0));
         span.set(attr::PD_ROLE, role.name());
-        if self.request.estimated {
-            span.set(attr::ESTIMATED, vec!["start".to_owned(), "end".to_owned()]);
+        let estimated = estimates(name);
+        if self.request.estimated && !estimated.is_empty() {
+            span.set(attr::ESTIMATED, estimated.iter().map(|&edge| edge.to_owned()).collect::<Vec<_>>());
         }
         let id = span.id;
         self.spans.push(span);

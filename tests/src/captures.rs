@@ -115,9 +115,15 @@ impl Metrics {
     /// The sum of a metric's samples over its labels; `None` where it has none.
     #[must_use]
     pub fn sum(&self, name: &str) -> Option<f64> {
+        self.sum_of(name, "")
+    }
+
+    /// The sum of a metric's samples that have a label (`engine="1"`).
+    #[must_use]
+    pub fn sum_of(&self, name: &str, label: &str) -> Option<f64> {
         let values = self.0.lines().filter_map(|line| {
             let (series, value) = line.rsplit_once(' ')?;
-            let named = series.split('{').next() == Some(name);
+            let named = series.split('{').next() == Some(name) && series.contains(label);
             named.then(|| value.parse::<f64>().ok()).flatten()
         });
         values.reduce(|sum, value| sum + value)

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 
+use enginetap_core::model::metric::Point;
 use enginetap_core::model::registry::attr;
 use enginetap_core::model::span::{Event, Span, Status, Trace, Value};
 use enginetap_core::settings::{Settings, VllmLevel};
@@ -357,5 +358,39 @@ fn pooling_requests_are_joined_to_their_answers_and_have_no_decode() {
         let trace = pooling.trace(label);
         assert_eq!(engine(trace).len(), requests, "{label}");
         assert!(trace.spans.iter().all(|span| span.name != "decode"), "{label}");
+    }
+}
+
+#[test]
+fn two_engines_and_two_frontends_are_one_server_whose_engines_are_told_apart() {
+    let parallel = Behaviour::of("data-parallel");
+    parallel.check_traces();
+    parallel.check_metrics();
+    let counted = |name: &str, index: &str| {
+        let of_engine = |point: &&Point| {
+            point.metric.name == name
+                && point.dimensions.iter().any(|(key, value)| *key == "engine_index" && value == index)
+        };
+        parallel.replayed.points.iter().filter(of_engine).map(|point| point.value.as_f64()).sum::<f64>()
+    };
+    for index in ["0", "1"] {
+        let label = format!("engine=\"{index}\"");
+        for (ours, theirs) in EQUAL {
+            let theirs = parallel.server.sum_of(theirs, &label).unwrap();
+            assert!((counted(ours, index) - theirs).abs() < 1e-9, "{ours} of engine {index}, not {theirs}");
+        }
+        // A step whose outputs go to both frontends is two messages, a microsecond apart.
+        let steps: BTreeSet<u64> = parallel
+            .replayed
+            .spans("llm_request")
+            .filter(|span| int(span, attr::ENGINE_INDEX) == index.parse().ok())
+            .flat_map(|span| &span.events)
+            .filter(|event| event.name == "PREFILL" || event.name == "DECODE")
+            .map(|event| event.at.0 / 250_000)
+            .collect();
+        let steps = u32::try_from(steps.len()).unwrap();
+        // The steps of a request taken back, after that, are no events.
+        let expected = f64::from(steps)..=f64::from(steps + 3);
+        assert!(expected.contains(&counted("vllm_iter_count", index)), "{expected:?}");
     }
 }

@@ -211,7 +211,7 @@ impl Server {
             }
         }
         let core = self.cores.entry(index).insert_entry(core).into_mut();
-        core.take(&step, had_outputs, at);
+        core.take(&step, had_outputs, pid, at);
         for exchange in settled {
             self.settle(exchange, at, context);
         }

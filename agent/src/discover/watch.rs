@@ -121,6 +121,11 @@ impl Watch {
         self.servers.len()
     }
 
+    /// Every server followed at present.
+    pub fn ids(&self) -> impl Iterator<Item = ServerId> {
+        self.servers.keys().copied()
+    }
+
     /// The server of a process, and what it does there.
     #[must_use]
     pub fn member(&self, pid: Pid) -> Option<(ServerId, &Member)> {

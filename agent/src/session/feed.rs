@@ -58,7 +58,19 @@ impl Feed {
         if let (Fact::Server(server), Some(sinks)) = (&fact, &self.sinks) {
             sinks.server(server.id, &server.resource);
         }
+        let ended = if let Fact::Detached(server) = &fact { Some(*server) } else { None };
         self.pipeline.fact(fact);
+        if let (Some(server), Some(sinks)) = (ended, &self.sinks) {
+            // Its last traces still carry its resource.
+            for output in self.pipeline.outputs() {
+                match output {
+                    Output::Trace(trace) => sinks.trace(trace),
+                    // Of connections that are no more.
+                    Output::Verdict { .. } => {}
+                }
+            }
+            sinks.forget(server);
+        }
     }
 
     /// Learns the texts of a server's tokens.

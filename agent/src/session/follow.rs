@@ -139,17 +139,35 @@ impl Follow {
         }
     }
 
+    /// Every server followed.
+    #[must_use]
+    pub fn all(&self) -> BTreeSet<ServerId> {
+        self.watch.ids().collect()
+    }
+
+    /// Every process watched.
+    #[must_use]
+    pub fn watched(&self) -> Vec<Pid> {
+        let roles = self.watch.ids().flat_map(|server| self.watch.roles(server));
+        roles.filter(|(_, role)| watches(*role)).map(|(pid, _)| pid).collect()
+    }
+
     /// The sockets of some servers, with what is wanted of each.
     pub fn sockets(&mut self, servers: &BTreeSet<ServerId>) -> Vec<Adoption> {
         let mut adoptions = Vec::new();
+        let mut alive = BTreeSet::new();
         for server in servers {
             let roles = self.watch.roles(*server);
             let pids: Vec<Pid> = roles.keys().copied().collect();
             let sockets = Sockets::read(&self.proc, &pids);
+            alive.extend(sockets.list().iter().map(|socket| socket.inode));
             let of_watched = adopt(&sockets, &roles, &mut self.ids)
                 .into_iter()
                 .filter(|adoption| roles.get(&adoption.conn.pid).is_some_and(|role| watches(*role)));
             adoptions.extend(of_watched);
+        }
+        if *servers == self.all() {
+            self.ids.retain(|inode| alive.contains(&inode));
         }
         adoptions
     }

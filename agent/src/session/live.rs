@@ -1,11 +1,13 @@
 //! A live session: the kernel programs in front of the pipeline.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use enginetap_common::loss::Loss as KernelLoss;
 use enginetap_core::capture::fact::Fact;
+use enginetap_core::ids::ServerId;
 use enginetap_core::time::{Nanos, WallTime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Interval, MissedTickBehavior, interval};
@@ -128,7 +130,10 @@ impl Live {
                 _ = hangup.recv() => return Ok(Reason::Signal),
                 () = until(end) => return Ok(Reason::Duration),
                 ready = self.probe.ready() => { ready?; self.drain(); }
-                _ = clocks.tick() => self.feed.fact(Fact::Clock(clock())),
+                _ = clocks.tick() => {
+                    self.feed.fact(Fact::Clock(clock()));
+                    self.reconcile()?;
+                }
                 _ = metrics.tick() => self.metrics()?,
             }
             let now = clock().mono;
@@ -166,8 +171,12 @@ impl Live {
 
     /// Looks for processes that came and went, and attaches to those that matter.
     fn look(&mut self) -> Result<()> {
-        let Self { probe, follow, feed, .. } = self;
-        let changes = follow.look(clock().mono)?;
+        let changes = self.follow.look(clock().mono)?;
+        if changes.facts.iter().any(|fact| matches!(fact, Fact::Detached(_))) {
+            // The last reading of a server's metrics: they end with it.
+            self.metrics()?;
+        }
+        let Self { probe, feed, .. } = self;
         for fact in changes.facts {
             feed.fact(fact);
         }
@@ -181,15 +190,29 @@ impl Live {
             probe.watch(pid).with_context(|| format!("watching process {}", pid.0))?;
         }
         // Twice: sockets made between watching and listing are seen by the second look.
-        for _ in 0..2 {
-            for Adoption { conn, verdict } in follow.sockets(&changes.servers) {
-                if probe.adopt(conn.pid, conn.fd, conn.conn)? {
-                    probe.set_verdict(conn.conn, verdict)?;
-                    feed.fact(Fact::Conn(conn));
-                }
+        self.adopt(&changes.servers)?;
+        self.adopt(&changes.servers)
+    }
+
+    /// Makes the sockets of these servers known to the kernel programs.
+    fn adopt(&mut self, servers: &BTreeSet<ServerId>) -> Result<()> {
+        let Self { probe, follow, feed, .. } = self;
+        for Adoption { conn, verdict } in follow.sockets(servers) {
+            if probe.adopt(conn.pid, conn.fd, conn.conn)? {
+                probe.set_verdict(conn.conn, verdict)?;
+                feed.fact(Fact::Conn(conn));
             }
         }
         Ok(())
+    }
+
+    /// Finds what no call showed: descriptors that went in an exec or a `close_range`, sockets that another process
+    /// handed over.
+    fn reconcile(&mut self) -> Result<()> {
+        for pid in self.follow.watched() {
+            self.probe.reconcile(pid)?;
+        }
+        self.adopt(&self.follow.all())
     }
 
     fn metrics(&mut self) -> Result<()> {

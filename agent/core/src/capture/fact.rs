@@ -19,7 +19,7 @@ pub enum Fact {
     Process(Process),
     /// A connection of a process.
     Conn(Conn),
-    /// The agent stopped looking at a server: whatever is unfinished is ended as it stands.
+    /// A server has ended, or the agent stopped looking at it: whatever is unfinished is ended as it stands.
     Detached(ServerId),
 }
 

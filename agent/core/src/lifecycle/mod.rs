@@ -16,7 +16,7 @@ mod stages;
 mod tests;
 pub mod totals;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::capture::fact;
@@ -30,6 +30,9 @@ use crate::settings::Settings;
 use crate::time::{Clock, MonoTime};
 
 use server::Server;
+
+/// Most ended servers whose counters are kept.
+const MAX_ENDED: usize = 64;
 
 /// What handling a signal needs besides the server's state.
 struct Context<'a> {
@@ -48,6 +51,8 @@ pub struct Lifecycle {
     mint: Mint,
     servers: BTreeMap<ServerId, Server>,
     processes: HashMap<Pid, fact::Process>,
+    /// Servers that ended, oldest first.
+    ended: VecDeque<ServerId>,
     losses: Losses,
     done: Vec<Trace>,
 }
@@ -62,6 +67,7 @@ impl Lifecycle {
             clock: Clock::default(),
             servers: BTreeMap::new(),
             processes: HashMap::new(),
+            ended: VecDeque::new(),
             losses: Losses::default(),
             done: Vec::new(),
         }
@@ -146,10 +152,18 @@ impl Lifecycle {
         server.detached(at, context);
     }
 
-    /// A server's gauges say nothing any more: it ended, or the agent left it.
-    pub fn silence(&mut self, id: ServerId) {
-        let cores = self.servers.get_mut(&id).into_iter().flat_map(|server| server.cores.values_mut());
-        cores.for_each(|core| core.state = None);
+    /// A server has ended: its gauges say nothing any more, its counters stay as they are. Of many that end one
+    /// after the other only the last are kept.
+    pub fn ended(&mut self, id: ServerId) {
+        let Some(server) = self.servers.get_mut(&id) else { return };
+        server.cores.values_mut().for_each(|core| core.state = None);
+        self.processes.retain(|_, process| process.server != id);
+        self.ended.push_back(id);
+        if self.ended.len() > MAX_ENDED
+            && let Some(oldest) = self.ended.pop_front()
+        {
+            self.servers.remove(&oldest);
+        }
     }
 
     /// Time passes: grace periods and expiry.

@@ -137,7 +137,7 @@ impl Pipeline {
             Fact::Conn(conn) => self.conn(conn),
             Fact::Detached(server) => {
                 self.lifecycle.detached(server, self.now);
-                self.lifecycle.silence(server);
+                self.lifecycle.ended(server);
                 self.collect();
             }
         }
@@ -285,8 +285,8 @@ impl Pipeline {
     fn data(&mut self, pid: Pid, data: &Data<'_>, time: MonoTime) {
         self.stats.bytes += u64::try_from(data.bytes.len()).unwrap_or(0);
         if !self.conns.contains_key(&data.conn) {
-            // A connection nobody told of: it was there before, or its beginning was lost.
-            self.open(pid, data.conn, data.fd, data.offset > 0);
+            // A connection nobody told of was there before the agent, whatever the kernel counted of it since.
+            self.open(pid, data.conn, data.fd, true);
         }
         self.with(data.conn, |conn, context, signals| conn.data(data, time, context, signals));
     }

@@ -153,6 +153,8 @@ pub(super) fn iterations(
         event
     };
     span.events = request.iterations.iter().map(event).collect();
+    // A preemption is told with a later output than the iterations it came before.
+    span.events.sort_by_key(|event| event.at);
     span.dropped_events = request.dropped_iterations;
 }
 

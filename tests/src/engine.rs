@@ -121,6 +121,8 @@ impl Agent {
         command.args(["attach", "--pid", &server.pid.to_string()]);
         command.arg("--otlp-file").arg(folder.path().join("otlp.jsonl"));
         command.arg("--self-stats").arg(folder.path().join("stats.json"));
+        // Of long requests too, every iteration is wanted.
+        command.env("OTEL_SPAN_EVENT_COUNT_LIMIT", "2000");
         command.args(options).stderr(Stdio::piped());
         let mut child = command.spawn()?;
         let mut errors = BufReader::new(child.stderr.take().context("no standard error")?);

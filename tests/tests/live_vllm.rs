@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use anyhow::Result;
 use enginetap_tests::captures::Metrics;
 use enginetap_tests::collector::Collector;
 use enginetap_tests::engine::{Agent, Seen, Vllm, int, text};
@@ -29,40 +30,52 @@ struct Run {
 }
 
 /// Little KV cache, so that requests are preempted; the server's own tracing on, to compare with.
-const OPTIONS: &[&str] = &["--num-gpu-blocks-override", "24", "--block-size", "32"];
+const OPTIONS: &[&str] = &["--num-gpu-blocks-override", "72", "--block-size", "32"];
 
 fn run() -> &'static Run {
-    static RUN: OnceLock<Run> = OnceLock::new();
-    RUN.get_or_init(|| {
-        let collector = Collector::start().unwrap();
-        let options: Vec<&str> =
-            OPTIONS.iter().copied().chain(["--otlp-traces-endpoint", &collector.endpoint]).collect();
-        let environment =
-            [("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf"), ("OTEL_BSP_SCHEDULE_DELAY", "500")];
-        let server = Vllm::start(&options, &environment).unwrap();
+    static RUN: OnceLock<Result<Run>> = OnceLock::new();
+    // A server that does not come up is not tried again for each test.
+    RUN.get_or_init(see).as_ref().unwrap_or_else(|error| panic!("{error:#}"))
+}
 
-        let agent = Agent::attach(&server, &["--level", "2"]).unwrap();
-        let mut client = server.load(&["-n", "60", "-c", "6", "--max-tokens", "40"]).unwrap();
-        client.extend(
-            server.load(&["-n", "10", "-c", "10", "--max-tokens", "150", "--mode", "completion"]).unwrap(),
-        );
-        // The last tokens of aborted requests are still on their way.
-        std::thread::sleep(Duration::from_secs(3));
-        let counted = server.metrics().unwrap();
-        let whole = agent.stop().unwrap();
-        let own = collector.spans("llm_request");
+fn see() -> Result<Run> {
+    let collector = Collector::start()?;
+    let options: Vec<&str> =
+        OPTIONS.iter().copied().chain(["--otlp-traces-endpoint", &collector.endpoint]).collect();
+    let environment =
+        [("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf"), ("OTEL_BSP_SCHEDULE_DELAY", "500")];
+    let server = Vllm::start(&options, &environment)?;
 
-        let mut load = server
-            .load_beside(&["-d", "6", "-c", "6", "--max-tokens", "100", "--mode", "chat-stream"])
-            .unwrap();
-        std::thread::sleep(Duration::from_secs(2));
-        let agent = Agent::attach(&server, &[]).unwrap();
-        std::thread::sleep(Duration::from_secs(2));
-        let middle = agent.stop().unwrap();
-        load.wait().unwrap();
-        println!("the agent's own figures: {}", whole.figures);
-        Run { client, server: counted, own, whole, middle }
-    })
+    let agent = Agent::attach(&server, &["--level", "2"])?;
+    let mut client = server.load(&["-n", "60", "-c", "6", "--max-tokens", "40"])?;
+    client.extend(server.load(&[
+        "-n",
+        "16",
+        "-c",
+        "16",
+        "--max-tokens",
+        "250",
+        "--mode",
+        "completion",
+        "--seed",
+        "1",
+    ])?);
+    // The last tokens of aborted requests are still on their way.
+    std::thread::sleep(Duration::from_secs(3));
+    let counted = server.metrics()?;
+    let whole = agent.stop()?;
+    let own = collector.spans("llm_request");
+
+    let beside = ["-d", "60", "-c", "6", "--max-tokens", "100", "--mode", "chat-stream", "--quiet"];
+    let mut load = server.load_beside(&beside)?;
+    std::thread::sleep(Duration::from_secs(2));
+    let agent = Agent::attach(&server, &[])?;
+    std::thread::sleep(Duration::from_secs(3));
+    let middle = agent.stop()?;
+    load.kill()?;
+    load.wait()?;
+    println!("the agent's own figures: {}", whole.figures);
+    Ok(Run { client, server: counted, own, whole, middle })
 }
 
 /// Sums of seconds and counts: ours, the server's.

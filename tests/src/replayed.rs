@@ -26,8 +26,14 @@ impl Replayed {
     /// # Errors
     /// When the capture is damaged.
     pub fn of(capture: &Capture, settings: Settings) -> Result<Self> {
+        Ok(Self::through(capture.inputs()?, settings))
+    }
+
+    /// Runs inputs through the pipeline.
+    #[must_use]
+    pub fn through(inputs: impl IntoIterator<Item = Input>, settings: Settings) -> Self {
         let mut pipeline = Pipeline::new(settings);
-        for input in capture.inputs()? {
+        for input in inputs {
             match input {
                 Input::Record(bytes) => pipeline.push_bytes(&bytes),
                 Input::Fact(fact) => pipeline.fact(*fact),
@@ -38,7 +44,7 @@ impl Replayed {
             Output::Trace(trace) => Some(trace),
             Output::Verdict { .. } => None,
         });
-        Ok(Self { traces: traces.collect(), points: pipeline.points(), losses: pipeline.losses() })
+        Self { traces: traces.collect(), points: pipeline.points(), losses: pipeline.losses() }
     }
 
     /// The sum of every series of a metric.

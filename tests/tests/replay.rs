@@ -5,10 +5,13 @@
 
 use std::collections::BTreeMap;
 
+use enginetap_common::record::{HEADER_LEN, Header, Kind};
+use enginetap_core::capture::fact::{Conn, Fact, Socket};
 use enginetap_core::model::registry::attr;
 use enginetap_core::model::span::{Span, Trace, Value};
 use enginetap_core::settings::{Settings, VllmLevel};
-use enginetap_tests::captures::{Capture, Metrics};
+use enginetap_core::time::{EngineTime, MonoTime};
+use enginetap_tests::captures::{Capture, Input, Metrics};
 use enginetap_tests::replayed::{Replayed, int};
 use serde_json::Value as Json;
 
@@ -196,3 +199,69 @@ fn nothing_is_lost_in_a_whole_capture() {
         }
     }
 }
+
+/// A capture as an agent would have seen it that came before the `n`th client, and whose kernel programs saw each
+/// of the engine's sockets move bytes before user space told of it.
+fn from_client(capture: &Capture, n: usize) -> (MonoTime, Vec<Input>) {
+    let inputs = capture.inputs().unwrap();
+    let mut engine: BTreeMap<u64, Input> =
+        inputs.iter().filter_map(|input| Some((unix_conn(input)?, input.clone()))).collect();
+    let accepts = inputs
+        .iter()
+        .filter_map(header)
+        .filter(|header| header.kind == Kind::Accept as u8 && !engine.contains_key(&header.conn));
+    let begin = accepts.map(|header| header.time).nth(n).unwrap();
+    let mut bases = BTreeMap::new();
+    let mut late = Vec::new();
+    for input in inputs {
+        match input {
+            Input::Fact(_) if unix_conn(&input).is_some() => {}
+            Input::Fact(fact) => late.push(Input::Fact(fact)),
+            Input::Record(bytes) => {
+                let mut header = Header::from_bytes(&bytes).unwrap();
+                if header.time >= begin {
+                    header.offset -= *bases.entry((header.conn, header.kind)).or_insert(header.offset);
+                    late.push(Input::Record([&header.to_bytes(), &bytes[HEADER_LEN..]].concat()));
+                    late.extend(engine.remove(&header.conn));
+                }
+            }
+        }
+    }
+    (MonoTime(begin), late)
+}
+
+fn header(input: &Input) -> Option<Header> {
+    match input {
+        Input::Record(bytes) => Header::from_bytes(bytes),
+        Input::Fact(_) => None,
+    }
+}
+
+fn unix_conn(input: &Input) -> Option<u64> {
+    match input {
+        Input::Fact(fact) => match fact.as_ref() {
+            Fact::Conn(Conn { conn, socket: Socket::Unix { .. }, .. }) => Some(conn.0),
+            Fact::Conn(_) | Fact::Clock(_) | Fact::Server(_) | Fact::Process(_) | Fact::Detached(_) => None,
+        },
+        Input::Record(_) => None,
+    }
+}
+
+#[test]
+fn an_agent_that_comes_later_sees_what_comes_after_it_whole() {
+    let capture = capture("0.32.0");
+    let (begin, inputs) = from_client(&capture, 4);
+    // A live agent watches the frontend only.
+    let ours = |input: &Input| header(input).is_none_or(|header| header.pid == API_SERVER);
+    let replayed = Replayed::through(inputs.into_iter().filter(ours), Settings::default());
+    let after = |asked: &&Json| EngineTime(asked["t1"].as_f64().unwrap()).mono() > begin;
+    let asked = capture.scenario().unwrap();
+    assert_eq!(replayed.traces.len(), asked.iter().filter(after).count());
+    assert!(replayed.traces.len() > 10);
+    for span in replayed.spans("llm_request") {
+        assert_eq!(span.attribute(attr::PARTIAL), None, "{span:#?}");
+    }
+}
+
+/// Pid of the API server in the capture of 0.32.0.
+const API_SERVER: u32 = 27116;

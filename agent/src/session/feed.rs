@@ -1,5 +1,6 @@
 //! The middle and the far end of a session: pipeline and sinks, and the capture file where one is written.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -7,6 +8,7 @@ use enginetap_common::watch::Verdict;
 use enginetap_core::capture::fact::Fact;
 use enginetap_core::dialect::vocabulary::Vocabulary;
 use enginetap_core::ids::{ConnId, Pid, ServerId};
+use enginetap_core::lifecycle::MAX_ENDED;
 use enginetap_core::loss::Losses;
 use enginetap_core::model::metric::Point;
 use enginetap_core::pipeline::{Output, Pipeline};
@@ -35,6 +37,8 @@ pub struct Feed {
     pipeline: Pipeline,
     sinks: Option<Sinks>,
     capture: Option<CaptureFile>,
+    /// Servers that ended, oldest first: their counters are still told, under their names.
+    ended: VecDeque<ServerId>,
     /// Why the capture could not be written on.
     failure: Option<anyhow::Error>,
 }
@@ -43,7 +47,7 @@ impl Feed {
     /// Puts them together. Without sinks only the capture is written.
     #[must_use]
     pub fn new(settings: Settings, sinks: Option<Sinks>, capture: Option<CaptureFile>) -> Self {
-        Self { pipeline: Pipeline::new(settings), sinks, capture, failure: None }
+        Self { pipeline: Pipeline::new(settings), sinks, capture, ended: VecDeque::new(), failure: None }
     }
 
     /// Takes the bytes of a record.
@@ -58,18 +62,14 @@ impl Feed {
         if let (Fact::Server(server), Some(sinks)) = (&fact, &self.sinks) {
             sinks.server(server.id, &server.resource);
         }
-        let ended = if let Fact::Detached(server) = &fact { Some(*server) } else { None };
+        if let Fact::Detached(server) = &fact {
+            self.ended.push_back(*server);
+        }
         self.pipeline.fact(fact);
-        if let (Some(server), Some(sinks)) = (ended, &self.sinks) {
-            // Its last traces still carry its resource.
-            for output in self.pipeline.outputs() {
-                match output {
-                    Output::Trace(trace) => sinks.trace(trace),
-                    // Of connections that are no more.
-                    Output::Verdict { .. } => {}
-                }
-            }
-            sinks.forget(server);
+        if self.ended.len() > MAX_ENDED
+            && let (Some(oldest), Some(sinks)) = (self.ended.pop_front(), &self.sinks)
+        {
+            sinks.forget(oldest);
         }
     }
 

@@ -1,13 +1,15 @@
 //! A live session: the kernel programs in front of the pipeline.
 
-use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use enginetap_common::loss::Loss as KernelLoss;
+use enginetap_common::watch::Verdict;
 use enginetap_core::capture::fact::Fact;
-use enginetap_core::ids::ServerId;
+use enginetap_core::ids::{ConnId, ServerId};
 use enginetap_core::time::{Nanos, WallTime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Interval, MissedTickBehavior, interval};
@@ -45,6 +47,8 @@ pub struct Live {
     duration: Option<Duration>,
     until_exit: bool,
     figures: Figures,
+    /// Connections the pipeline was told of.
+    told: BTreeSet<ConnId>,
 }
 
 /// Why the loop ended.
@@ -67,7 +71,8 @@ impl Live {
         let probe = Probe::load(&kernel)?;
         let since = clock().wall;
         let figures = Figures::default();
-        let mut live = Self { probe, follow, feed, since, duration, until_exit, figures };
+        let mut live =
+            Self { probe, follow, feed, since, duration, until_exit, figures, told: BTreeSet::new() };
         live.feed.fact(Fact::Clock(clock()));
         live.look()?;
         live.figures.attach_ms = begun.elapsed().as_secs_f64() * 1e3;
@@ -172,10 +177,6 @@ impl Live {
     /// Looks for processes that came and went, and attaches to those that matter.
     fn look(&mut self) -> Result<()> {
         let changes = self.follow.look(clock().mono)?;
-        if changes.facts.iter().any(|fact| matches!(fact, Fact::Detached(_))) {
-            // The last reading of a server's metrics: they end with it.
-            self.metrics()?;
-        }
         let Self { probe, feed, .. } = self;
         for fact in changes.facts {
             feed.fact(fact);
@@ -194,14 +195,31 @@ impl Live {
         self.adopt(&changes.servers)
     }
 
-    /// Makes the sockets of these servers known to the kernel programs.
+    /// Makes the sockets of these servers known to the kernel programs. Some are known already, since they moved bytes:
+    /// then the pipeline is told what the kernel's own id stands for.
     fn adopt(&mut self, servers: &BTreeSet<ServerId>) -> Result<()> {
-        let Self { probe, follow, feed, .. } = self;
-        for Adoption { conn, verdict } in follow.sockets(servers) {
-            if probe.adopt(conn.pid, conn.fd, conn.conn)? {
+        let Self { probe, follow, feed, told, .. } = self;
+        let mut known = BTreeMap::new();
+        let mut alive = BTreeSet::new();
+        for Adoption { mut conn, verdict } in follow.sockets(servers) {
+            if !probe.adopt(conn.pid, conn.fd, conn.conn)? {
+                let of_process = match known.entry(conn.pid) {
+                    Entry::Occupied(found) => found.into_mut(),
+                    Entry::Vacant(place) => place.insert(BTreeMap::from_iter(probe.descriptors(conn.pid)?)),
+                };
+                let Some(id) = of_process.get(&conn.fd) else { continue };
+                conn.conn = *id;
+            }
+            if verdict == Verdict::Ignore {
                 probe.set_verdict(conn.conn, verdict)?;
+            }
+            alive.insert(conn.conn);
+            if told.insert(conn.conn) {
                 feed.fact(Fact::Conn(conn));
             }
+        }
+        if *servers == follow.all() {
+            told.retain(|conn| alive.contains(conn));
         }
         Ok(())
     }

@@ -32,7 +32,7 @@ use crate::time::{Clock, MonoTime};
 use server::Server;
 
 /// Most ended servers whose counters are kept.
-const MAX_ENDED: usize = 64;
+pub const MAX_ENDED: usize = 64;
 
 /// What handling a signal needs besides the server's state.
 struct Context<'a> {

@@ -200,6 +200,13 @@ impl Request {
         Self { engine: Some(engine), added: Some(at), ..Self::seen(pid, at) }
     }
 
+    /// What was handed to the engine is told after all.
+    pub fn learn(&mut self, engine: EngineRequest, at: MonoTime) {
+        if self.engine.is_none() {
+            (self.engine, self.added, self.since) = (Some(engine), Some(at), at.min(self.since));
+        }
+    }
+
     /// A request first seen by an output: it was there before the agent.
     #[must_use]
     pub fn seen(pid: Pid, at: MonoTime) -> Self {

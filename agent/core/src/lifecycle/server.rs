@@ -162,7 +162,11 @@ impl Server {
                 if let Some(parent) = request_id::parent(&name) {
                     self.siblings.entry(parent.to_owned()).or_default().added += 1;
                 }
-                self.insert(name, Request::added(*request, pid, at));
+                match self.requests.get_mut(&name) {
+                    // Its outputs were told first: the protocol of their connection was clear sooner.
+                    Some(known) => known.learn(*request, at),
+                    None => self.insert(name, Request::added(*request, pid, at)),
+                }
             }
             EngineSignal::Aborted { at, ids } => {
                 for name in ids {

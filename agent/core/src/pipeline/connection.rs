@@ -110,6 +110,16 @@ impl Connection {
         before > 0 && self.holders.is_empty()
     }
 
+    /// What kind of socket it is became known: what it said so far may be clear by that.
+    pub fn learn(&mut self, socket: &Socket, context: &mut Context<'_>, signals: &mut Signals) {
+        let about = About { id: self.id, pid: self.pid, midstream: self.midstream };
+        if let State::Undecided(detector) = &mut self.state {
+            let mut state = State::Undecided(Box::new(Detector::new(Some(socket))));
+            detector.replay(&mut |direction, piece| state.take(about, direction, piece, context, signals));
+            self.state = state;
+        }
+    }
+
     pub fn ignore(&mut self) {
         self.state = State::Ignored;
     }

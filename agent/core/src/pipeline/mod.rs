@@ -231,11 +231,14 @@ impl Pipeline {
         if !self.conns.contains_key(&id) {
             self.insert(Connection::new(id, pid, Some(&socket), midstream));
         }
-        let wanted = self.wanted(pid, Some(&socket));
-        let Some(conn) = self.conns.get_mut(&id) else { return };
-        conn.hold(pid, fd);
-        if !wanted {
+        if self.wanted(pid, Some(&socket)) {
+            self.with(id, |conn, context, signals| {
+                conn.hold(pid, fd);
+                conn.learn(&socket, context, signals);
+            });
+        } else if let Some(conn) = self.conns.get_mut(&id) {
             // Kept, so that its records are known to be of no interest.
+            conn.hold(pid, fd);
             conn.ignore();
             self.verdict(id, pid, Protocol::Unknown);
         }

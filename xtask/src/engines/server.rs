@@ -184,9 +184,32 @@ fn wait(server: &Server, child: &mut Child, interrupt: &Interrupt) -> Result<()>
     Ok(())
 }
 
+/// The last errors that a log names, then its last lines: with several processes the cause stands far above the end.
 fn tail(log: &Path) -> String {
     let text = std::fs::read(log).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
+    excerpt(&String::from_utf8_lossy(&text))
+}
+
+fn excerpt(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
-    lines.get(lines.len().saturating_sub(25)..).unwrap_or_default().join("\n")
+    let end = lines.len().saturating_sub(12);
+    let (before, last) = lines.split_at(end);
+    let errors: Vec<&str> = before.iter().copied().filter(|line| line.contains("Error: ")).collect();
+    let named = errors.get(errors.len().saturating_sub(4)..).unwrap_or_default();
+    [named, last].concat().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cause_is_shown_though_it_stands_far_above_the_end() {
+        let mut lines = vec!["ValueError: too little memory".to_owned()];
+        lines.extend((0..40).map(|n| format!("line {n}")));
+        let shown = excerpt(&lines.join("\n"));
+        assert!(shown.starts_with("ValueError: too little memory\nline 28\n") && shown.ends_with("line 39"));
+        assert_eq!(excerpt(""), "");
+        assert_eq!(excerpt("one"), "one");
+    }
 }

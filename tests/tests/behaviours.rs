@@ -6,11 +6,12 @@
 
 use std::collections::BTreeSet;
 
+use enginetap_core::capture::fact::Fact;
 use enginetap_core::model::metric::Point;
 use enginetap_core::model::registry::attr;
 use enginetap_core::model::span::{Event, Span, Status, Trace, Value};
 use enginetap_core::settings::{Settings, VllmLevel};
-use enginetap_tests::captures::{Capture, Metrics};
+use enginetap_tests::captures::{Capture, Input, Metrics};
 use enginetap_tests::replayed::{Replayed, int};
 use serde_json::Value as Json;
 
@@ -45,7 +46,8 @@ impl Behaviour {
         Self {
             name,
             replayed: Replayed::of(&capture, settings).unwrap(),
-            client: capture.scenario().unwrap(),
+            // Nobody is left to tell where the server was killed.
+            client: capture.scenario().unwrap_or_default(),
             // A server without statistics has no page.
             server: capture.metrics().unwrap_or_else(|_| Metrics::parse(String::new())),
         }
@@ -84,6 +86,8 @@ impl Behaviour {
         for (reason, count) in self.replayed.losses.iter() {
             assert_eq!(count, 0, "{}: {}", self.name, reason.name());
         }
+        let marked = self.replayed.traces.iter().flat_map(|trace| &trace.spans);
+        assert!(marked.clone().all(|span| span.attribute(attr::LOSS).is_none()), "{}", self.name);
     }
 
     fn check_trace(&self, asked: &Json) {
@@ -392,5 +396,45 @@ fn two_engines_and_two_frontends_are_one_server_whose_engines_are_told_apart() {
         // The steps of a request taken back, after that, are no events.
         let expected = f64::from(steps)..=f64::from(steps + 3);
         assert!(expected.contains(&counted("vllm_iter_count", index)), "{expected:?}");
+    }
+}
+
+#[test]
+fn a_version_that_nobody_listed_is_read_by_the_field_orders_of_its_sources() {
+    let unlisted = Behaviour::of("unlisted");
+    let schema =
+        Capture::read("unlisted").unwrap().inputs().unwrap().into_iter().find_map(|input| match input {
+            Input::Fact(fact) => match *fact {
+                Fact::Server(server) => server.schema,
+                Fact::Clock(_) | Fact::Process(_) | Fact::Conn(_) | Fact::Detached(_) => None,
+            },
+            Input::Record(_) => None,
+        });
+    // A field that no version has, in the middle of both messages.
+    let schema = schema.unwrap();
+    assert_eq!(
+        (schema.request.iter().position(|f| f == "brand_new"), schema.output[2].as_str()),
+        (Some(9), "brand_new")
+    );
+    unlisted.check_traces();
+    unlisted.check_metrics();
+}
+
+#[test]
+fn a_server_that_is_killed_ends_its_requests_in_an_error() {
+    for (name, entry_error, engine_error) in [
+        ("server-killed", "server_died", "server_died"),
+        ("engine-killed", "InternalServerError", "server_died"),
+    ] {
+        let killed = Behaviour::of(name);
+        let [trace] = killed.replayed.traces.as_slice() else {
+            panic!("{name}: {:#?}", killed.replayed.traces)
+        };
+        let (entry, engine) = (entry(trace).unwrap(), engine(trace));
+        assert!(matches!(entry.status, Status::Error(_)), "{name}: {entry:#?}");
+        assert_eq!(text(entry, attr::ERROR_TYPE), Some(entry_error), "{name}");
+        assert_eq!(engine.len(), 1, "{name}");
+        assert_eq!(text(engine[0], attr::ERROR_TYPE), Some(engine_error), "{name}");
+        assert!(int(engine[0], attr::USAGE_COMPLETION_TOKENS).unwrap() > 0, "{name}");
     }
 }

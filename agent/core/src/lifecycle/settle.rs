@@ -69,6 +69,8 @@ impl Server {
         match (request.abort_at, complete) {
             (Some(_), _) if stopped => self.stopped(name, counted, at, context),
             (Some(_), _) | (None, false) => self.give_up(name, Ending::Aborted, at, context),
+            // The client was told of an error, and nothing was taken back: there is no engine to take it from.
+            (None, true) if exchange.failed() => self.give_up(name, Ending::Died, at, context),
             // The response was whole, so the engine finished: its last output was lost.
             (None, true) => {
                 context.losses.add(Loss::RequestExpired, 1);

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use enginetap_core::capture::fact::{self, Engine, Role};
 use enginetap_core::ids::{Pid, ServerId};
 
-use super::identity::launch;
+use super::identity::{is_python, launch};
 use super::launch::{Launch, config_file};
 use super::package::{self, Package};
 use super::place::{Place, place};
@@ -62,17 +62,29 @@ pub fn families(proc: &Proc) -> io::Result<Vec<Family>> {
 /// The servers of a process table that was read already.
 #[must_use]
 pub fn families_of(proc: &Proc, table: &[Entry]) -> Vec<Family> {
-    Tree::new(table).families(&|pid| listens(proc, pid))
+    Tree::new(table).families(&|pid| serves(proc, table, pid))
 }
 
-/// Whether a process holds a listening stream socket. Asked only where titles do not tell roles.
-fn listens(proc: &Proc, pid: Pid) -> bool {
-    let sockets = Sockets::read(proc, &[pid]);
-    sockets.list().iter().any(|socket| match socket.end {
-        End::TcpListener(_) => true,
-        // Engines bind Unix sockets of their own; a frontend that serves HTTP on one has a title.
-        End::UnixListener(_) | End::Tcp { .. } | End::Unix { .. } | End::Other => false,
-    })
+/// Whether a process listens as a frontend does. Asked only where titles do not tell roles.
+///
+/// vLLM binds the port in its top process and hands the socket down to its Python frontends, while an engine may listen on
+/// sockets of its own (torch's store, gloo's); a frontend that is no Python program may bind its port itself.
+fn serves(proc: &Proc, table: &[Entry], pid: Pid) -> bool {
+    let Some(entry) = table.iter().find(|entry| entry.pid == pid) else { return false };
+    let sockets = Sockets::read(proc, &[pid, entry.parent]);
+    let listening = |of: Pid| -> BTreeSet<_> {
+        let of = sockets.list().iter().filter(|socket| socket.pid == of);
+        of.filter_map(|socket| match socket.end {
+            End::TcpListener(_) => Some(socket.inode),
+            // Engines bind Unix sockets of their own; a frontend that serves HTTP on one has a title.
+            End::UnixListener(_) | End::Tcp { .. } | End::Unix { .. } | End::Other => None,
+        })
+        .collect()
+    };
+    if entry.argv.first().is_some_and(|program| is_python(program)) {
+        return !listening(pid).is_disjoint(&listening(entry.parent));
+    }
+    !listening(pid).is_empty()
 }
 
 impl Instance {

@@ -26,10 +26,11 @@ fn file(root: &Path, path: &str, text: &str) {
 
 fn listener(root: &Path, pid: u32, port: u16) {
     let folder = root.join(pid.to_string());
-    symlink("socket:[77]", folder.join("fd/5")).unwrap();
+    let inode = u32::from(port);
+    symlink(format!("socket:[{inode}]"), folder.join("fd/5")).unwrap();
     let tcp = format!(
         "  sl  local_address rem_address st tx_queue rx_queue tr tm->when retrnsmt uid timeout inode\n   \
-         0: 00000000:{port:04X} 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 77 1 0 9 0 0 1 0\n"
+         0: 00000000:{port:04X} 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 {inode} 1 0 9 0 0 1 0\n"
     );
     std::fs::write(folder.join("net/tcp"), tcp).unwrap();
 }
@@ -82,6 +83,9 @@ fn without_titles_the_port_tells_api_servers() {
     process(root, 10, 1, "vllm", &["/v/bin/python3", "/v/bin/vllm", "serve", "m"]);
     process(root, 11, 10, "python", &spawned);
     process(root, 12, 10, "python", &spawned);
+    // The frontend has its socket from the top process; an engine may have one of its own, torch's or gloo's.
+    listener(root, 10, 8000);
+    listener(root, 11, 41_769);
     listener(root, 12, 8000);
     let proc = Proc::at(root);
     let server = Instance::of(&proc, families(&proc).unwrap().remove(0));

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -62,8 +63,9 @@ impl Vllm {
     ///
     /// # Errors
     /// When the load generator cannot be started.
-    pub fn load_beside(&self, options: &[&str]) -> Result<Child> {
-        Ok(self.load_command(options).spawn()?)
+    pub fn load_beside(&self, options: &[&str]) -> Result<Load> {
+        // A group of its own: the generator is a child of what is started here.
+        Ok(Load(self.load_command(options).process_group(0).spawn()?))
     }
 
     fn load_command(&self, options: &[&str]) -> Command {
@@ -91,6 +93,17 @@ impl Drop for Vllm {
     fn drop(&mut self) {
         let mut stop = Command::new(&self.xtask);
         let _ = stop.args(["engines", "stop", "vllm", "--port", &self.port.to_string()]).status();
+    }
+}
+
+/// Requests being sent beside something else; no more when dropped.
+pub struct Load(Child);
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        let group = rustix::process::Pid::from_child(&self.0);
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::TERM);
+        let _ = self.0.wait();
     }
 }
 

@@ -67,13 +67,12 @@ fn see() -> Result<Run> {
     let own = collector.spans("llm_request");
 
     let beside = ["-d", "60", "-c", "6", "--max-tokens", "100", "--mode", "chat-stream", "--quiet"];
-    let mut load = server.load_beside(&beside)?;
+    let load = server.load_beside(&beside)?;
     std::thread::sleep(Duration::from_secs(2));
     let agent = Agent::attach(&server, &[])?;
     std::thread::sleep(Duration::from_secs(3));
     let middle = agent.stop()?;
-    load.kill()?;
-    load.wait()?;
+    drop(load);
     println!("the agent's own figures: {}", whole.figures);
     Ok(Run { client, server: counted, own, whole, middle })
 }

@@ -52,8 +52,9 @@ pub fn replay(path: &Path, feed: &mut Feed) -> Result<Replayed> {
     };
     feed.finish();
     done.seconds = begun.elapsed().as_secs_f64();
-    outcome.with_context(|| {
-        format!("{}: stopped after {} records; what came before is shown", path.display(), done.records)
+    outcome.with_context(|| match done.records {
+        0 => path.display().to_string(),
+        records => format!("{}: stopped after {records} records; what came before is shown", path.display()),
     })?;
     Ok(done)
 }

@@ -141,15 +141,7 @@ impl Lifecycle {
 
     /// The agent left a server: what is open ends as it stands.
     pub fn detached(&mut self, id: ServerId, at: MonoTime) {
-        let Some(server) = self.servers.get_mut(&id) else { return };
-        let context = &mut Context {
-            settings: &self.settings,
-            clock: self.clock,
-            mint: &mut self.mint,
-            losses: &mut self.losses,
-            done: &mut self.done,
-        };
-        server.detached(at, context);
+        self.on(id, |server, context| server.detached(at, context));
     }
 
     /// A server has ended: its gauges say nothing any more, its counters stay as they are. Of many that end one
@@ -168,17 +160,8 @@ impl Lifecycle {
 
     /// Time passes: grace periods and expiry.
     pub fn tick(&mut self, now: MonoTime) {
-        let ids: Vec<ServerId> = self.servers.keys().copied().collect();
-        for id in ids {
-            let Some(server) = self.servers.get_mut(&id) else { continue };
-            let context = &mut Context {
-                settings: &self.settings,
-                clock: self.clock,
-                mint: &mut self.mint,
-                losses: &mut self.losses,
-                done: &mut self.done,
-            };
-            server.tick(now, context);
+        for id in self.servers() {
+            self.on(id, |server, context| server.tick(now, context));
         }
     }
 
@@ -210,8 +193,13 @@ impl Lifecycle {
     }
 
     fn with(&mut self, pid: Pid, act: impl FnOnce(&mut Server, &mut Context<'_>)) {
-        let Some(process) = self.processes.get(&pid) else { return };
-        let Some(server) = self.servers.get_mut(&process.server) else { return };
+        if let Some(id) = self.processes.get(&pid).map(|process| process.server) {
+            self.on(id, act);
+        }
+    }
+
+    fn on(&mut self, id: ServerId, act: impl FnOnce(&mut Server, &mut Context<'_>)) {
+        let Some(server) = self.servers.get_mut(&id) else { return };
         let context = &mut Context {
             settings: &self.settings,
             clock: self.clock,

@@ -64,6 +64,8 @@ pub struct Exchange {
     pub cut: bool,
     /// When it ended, and whether the response was complete.
     pub ended: Option<(MonoTime, bool)>,
+    /// Whether the agent left, or gave it up, before it ended.
+    pub unfinished: bool,
     /// Engine requests joined to it, in the order of their places.
     pub requests: Vec<Joined>,
     /// Last sign of life.
@@ -97,6 +99,7 @@ impl Exchange {
             error: None,
             cut: false,
             ended: None,
+            unfinished: false,
             requests: Vec::new(),
             touched: last,
         }

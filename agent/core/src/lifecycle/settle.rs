@@ -245,6 +245,7 @@ impl Server {
     fn close(&mut self, id: ExchangeId, ending: Ending, at: MonoTime, context: &mut Context<'_>) {
         let Some(exchange) = self.exchanges.get_mut(&id) else { return };
         exchange.ended.get_or_insert((at, false));
+        exchange.unfinished = matches!(ending, Ending::Detached | Ending::Expired);
         for joined in exchange.requests.clone() {
             self.give_up(&joined.name, ending, at, context);
         }

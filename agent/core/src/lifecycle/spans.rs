@@ -223,7 +223,7 @@ fn entry_status(
         let message = error.message.filter(|_| content).unwrap_or_else(|| kind.clone());
         entry.set(attr::ERROR_TYPE, kind);
         entry.status = Status::Error(message);
-    } else if ending(Ending::Detached) {
+    } else if exchange.unfinished {
         entry.set(attr::PARTIAL, true);
     } else if ending(Ending::Died) {
         entry.set(attr::ERROR_TYPE, "server_died");

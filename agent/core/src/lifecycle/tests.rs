@@ -498,3 +498,22 @@ fn two_clients_that_chose_the_same_id_get_a_trace_each() {
         assert_eq!(span(&trace, "llm_request").attribute(attr::REQUEST_ID), Some(&expected.into()));
     }
 }
+
+#[test]
+fn what_is_open_when_the_agent_leaves_is_partial_and_no_error() {
+    let mut lifecycle = lifecycle(Settings::default());
+    request(&mut lifecycle, 0, ask(true));
+    add(&mut lifecycle, "chatcmpl-x-0a0a0a0a", "chatcmpl-x", sampling(true));
+    step(&mut lifecycle, 120, vec![first_output("chatcmpl-x-0a0a0a0a", 1)]);
+    delta(&mut lifecycle, 0, 122, ApiDelta { id: Some("chatcmpl-x".into()), ..ApiDelta::default() });
+    // This one has no answer yet, and nothing but its id says whose it is.
+    request(&mut lifecycle, 1, ask(false));
+    lifecycle.detached(SERVER, ms(125));
+    let traces = lifecycle.traces();
+    assert_eq!(traces.len(), 2);
+    for span in traces.iter().flat_map(|trace| &trace.spans).filter(|span| span.name != "wait") {
+        let stage = ["prefill", "decode"].contains(&span.name.as_ref());
+        assert!(stage || span.attribute(attr::PARTIAL) == Some(&Value::Bool(true)), "{span:#?}");
+        assert_eq!(span.status, Status::Unset, "{span:#?}");
+    }
+}

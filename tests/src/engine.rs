@@ -68,6 +68,19 @@ impl Vllm {
         Ok(Load(self.load_command(options).process_group(0).spawn()?))
     }
 
+    /// Waits until the engine works on this many requests at once.
+    ///
+    /// # Errors
+    /// When it does not within half a minute.
+    pub fn until_running(&self, wanted: f64) -> Result<()> {
+        let begun = Instant::now();
+        while self.metrics()?.sum("vllm:num_requests_running").is_none_or(|running| running < wanted) {
+            ensure!(begun.elapsed() < Duration::from_secs(30), "the engine is idle");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    }
+
     fn load_command(&self, options: &[&str]) -> Command {
         let mut command = Command::new(&self.xtask);
         command.args(["engines", "load", "vllm", "--port", &self.port.to_string(), "--"]);

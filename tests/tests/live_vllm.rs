@@ -68,9 +68,10 @@ fn see() -> Result<Run> {
 
     let beside = ["-d", "60", "-c", "6", "--max-tokens", "100", "--mode", "chat-stream", "--quiet"];
     let load = server.load_beside(&beside)?;
-    std::thread::sleep(Duration::from_secs(2));
+    server.until_running(3.0)?;
     let agent = Agent::attach(&server, &[])?;
     std::thread::sleep(Duration::from_secs(3));
+    server.until_running(3.0)?;
     let middle = agent.stop()?;
     drop(load);
     println!("the agent's own figures: {}", whole.figures);
@@ -266,6 +267,7 @@ fn an_agent_that_comes_and_goes_in_the_middle_sees_whole_and_partial_requests() 
     let partial =
         engine.iter().filter(|span| enginetap_tests::engine::attribute(span, "enginetap.partial").is_some());
     let partial = partial.count();
+    println!("{partial} of {} requests are partial; {}", engine.len(), middle.figures);
     assert!(partial > 0 && partial < engine.len(), "{partial} of {} are partial", engine.len());
     for entry in entries(middle) {
         assert!(children(middle, entry).count() <= 1, "{entry}");

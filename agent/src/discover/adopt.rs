@@ -1,14 +1,13 @@
 //! Which connections of a server are captured. The decision is a pure table of roles; the rest hands out ids.
 
 use std::collections::BTreeMap;
-use std::io;
 
 use enginetap_common::watch::Verdict;
 use enginetap_core::capture::fact::{Conn, Role};
-use enginetap_core::ids::{ConnId, Fd, Pid};
+use enginetap_core::ids::{ConnId, Pid};
 
 use super::proc::Inode;
-use super::sockets::{self, End, Peer, Socket, Sockets};
+use super::sockets::{End, Peer, Socket, Sockets};
 
 /// A connection to be made known to the kernel programs: the descriptor of the fact, and what is wanted of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,27 +60,6 @@ pub fn adopt(sockets: &Sockets, roles: &BTreeMap<Pid, Role>, ids: &mut ConnIds) 
         Some(Adoption { conn, verdict })
     };
     sockets.list().iter().filter_map(adoption).collect()
-}
-
-/// What to do with a connection that the kernel programs found while attached, under the id that they gave it.
-/// `None`: it is no connection after all.
-///
-/// # Errors
-/// As [`sockets::look`]: mostly that the connection is closed already.
-pub fn adopt_new(
-    conn: ConnId,
-    pid: Pid,
-    fd: Fd,
-    roles: &BTreeMap<Pid, Role>,
-) -> io::Result<Option<Adoption>> {
-    let (socket, peer) = sockets::look(pid, fd)?;
-    let peer = match peer {
-        Some(peer) if roles.contains_key(&peer) => Peer::Inside([peer].into()),
-        Some(_) => Peer::Outside,
-        None => Peer::Unknown,
-    };
-    let conn = Conn { conn, pid, fd, socket: socket.fact(&peer), midstream: false };
-    Ok(verdict(&socket, &peer, roles).map(|verdict| Adoption { conn, verdict }))
 }
 
 /// What is wanted of a socket; `None`: it is no connection.
@@ -152,6 +130,8 @@ fn wanted(role: Role, transport: Transport, opposite: Opposite) -> Verdict {
 
 #[cfg(test)]
 mod tests {
+    use enginetap_core::ids::Fd;
+
     use super::*;
 
     #[test]
@@ -192,16 +172,6 @@ mod tests {
         let end = End::TcpListener("0.0.0.0:8000".parse().unwrap());
         let socket = Socket { pid: Pid(1), fd: Fd(3), inode: Inode(9), end };
         assert_eq!(verdict(&socket, &Peer::Unknown, &BTreeMap::from([(Pid(1), Role::ApiServer)])), None);
-    }
-
-    #[test]
-    fn a_connection_made_while_attached_is_looked_at_by_itself() {
-        let (one, _other) = std::os::unix::net::UnixStream::pair().unwrap();
-        let (me, fd) = (Pid(std::process::id()), Fd(std::os::fd::AsRawFd::as_raw_fd(&one)));
-        let roles = BTreeMap::from([(me, Role::ApiServer)]);
-        let adoption = adopt_new(ConnId(1 << 63), me, fd, &roles).unwrap().unwrap();
-        assert_eq!((adoption.verdict, adoption.conn.midstream), (Verdict::Ignore, false));
-        assert_eq!(adoption.conn.conn, ConnId(1 << 63));
     }
 
     #[test]

@@ -3,15 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use enginetap_core::capture::fact;
 use enginetap_core::ids::{Fd, Pid};
 use procfs::net::{TcpNetEntries, TcpNetEntry, TcpState, UnixNetEntries, UnixState};
 use procfs::{FromBufRead, FromBufReadSI, LocalSystemInfo};
-use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, SocketType, sockopt};
-use rustix::process::{Pid as KernelPid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 use super::diag::{self, UnixRow};
 use super::proc::{Inode, Proc};
@@ -268,67 +265,6 @@ fn unix_rows(proc: &Proc, pid: Pid) -> BTreeMap<Inode, UnixRow> {
 fn whole_lines(bytes: &[u8]) -> &[u8] {
     let end = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);
     &bytes[..end]
-}
-
-/// What one socket of a process is, asked of the socket itself: quick, however many sockets the machine has.
-/// For connections that the kernel programs report while attached.
-///
-/// The socket is shared with us for some microseconds; nothing is changed or read of it.
-///
-/// Beside the socket: the process that the kernel names at a Unix socket's other end, which is the one that
-/// connected it, or set it to listen.
-///
-/// # Errors
-/// When the descriptor is gone, or sharing it is not permitted (`CAP_SYS_PTRACE`).
-pub fn look(pid: Pid, fd: Fd) -> io::Result<(Socket, Option<Pid>)> {
-    let kernel_pid = i32::try_from(pid.0).ok().and_then(KernelPid::from_raw);
-    let pidfd = pidfd_open(kernel_pid.ok_or(io::ErrorKind::InvalidInput)?, PidfdFlags::empty())?;
-    let socket = pidfd_getfd(&pidfd, fd.0, PidfdGetfdFlags::empty())?;
-    let inode = Inode(rustix::fs::fstat(&socket)?.st_ino);
-    let end = end_of(&socket)?;
-    let peer = matches!(end, End::Unix { .. }).then(|| sockopt::socket_peercred(&socket).ok()).flatten();
-    let peer = peer.and_then(|peer| u32::try_from(peer.pid.as_raw_nonzero().get()).ok().map(Pid));
-    Ok((Socket { pid, fd, inode, end }, peer))
-}
-
-fn end_of(socket: &OwnedFd) -> io::Result<End> {
-    let stream = match sockopt::socket_type(socket) {
-        Ok(kind) => kind == SocketType::STREAM,
-        Err(rustix::io::Errno::NOTSOCK) => return Ok(End::Other),
-        Err(error) => return Err(error.into()),
-    };
-    let family = sockopt::socket_domain(socket)?;
-    let local = rustix::net::getsockname(socket)?;
-    let listening = sockopt::socket_acceptconn(socket)?;
-    let peer = rustix::net::getpeername(socket).ok().flatten();
-    Ok(match (family, listening, peer) {
-        (AddressFamily::INET | AddressFamily::INET6, true, _) if stream => {
-            SocketAddr::try_from(local).map_or(End::Other, End::TcpListener)
-        }
-        (AddressFamily::INET | AddressFamily::INET6, false, Some(peer)) if stream => tcp_pair(local, peer),
-        (AddressFamily::UNIX, true, _) if stream => End::UnixListener(unix_path(local)),
-        (AddressFamily::UNIX, false, Some(peer)) if stream => {
-            End::Unix { local: unix_path(local), peer: unix_path(peer) }
-        }
-        _ => End::Other,
-    })
-}
-
-fn tcp_pair(local: SocketAddrAny, peer: SocketAddrAny) -> End {
-    match (SocketAddr::try_from(local), SocketAddr::try_from(peer)) {
-        (Ok(local), Ok(peer)) => End::Tcp { local: canonical(local), peer: canonical(peer) },
-        (Err(_), _) | (_, Err(_)) => End::Other,
-    }
-}
-
-fn unix_path(address: SocketAddrAny) -> Option<String> {
-    let address = SocketAddrUnix::try_from(address).ok()?;
-    // An unnamed socket's address reads as an abstract name of no bytes.
-    let abstract_name = address
-        .abstract_name()
-        .filter(|name| !name.is_empty())
-        .map(|name| format!("@{}", String::from_utf8_lossy(name)));
-    abstract_name.or_else(|| Some(address.path()?.to_string_lossy().into_owned()))
 }
 
 #[cfg(test)]

@@ -31,7 +31,6 @@ fn a_tcp_connection_is_seen_from_both_ends_and_its_listener_is_none() {
     assert_eq!(sockets.peer(&seen), Peer::Inside([me()].into()));
     assert_eq!(find(&sockets, listener.as_raw_fd()).end, End::TcpListener(listener.local_addr().unwrap()));
     assert!(sockets.listening(me()).contains(&listener.local_addr().unwrap()));
-    assert_eq!(look(me(), Fd(server.as_raw_fd())).unwrap().0, seen);
 }
 
 #[test]
@@ -63,9 +62,6 @@ fn a_unix_connection_has_its_paths_and_its_peer() {
     assert_eq!(other.end, End::Unix { local: None, peer: path.clone() });
     assert_eq!(sockets.peer(&seen), Peer::Inside([me()].into()));
     assert_eq!(find(&sockets, listener.as_raw_fd()).end, End::UnixListener(path.clone()));
-    assert_eq!(look(me(), Fd(server.as_raw_fd())).unwrap().0, seen);
-    assert_eq!(look(me(), Fd(client.as_raw_fd())).unwrap(), (other, Some(me())));
-    assert_eq!(look(me(), Fd(listener.as_raw_fd())).unwrap().0.end, End::UnixListener(path));
 }
 
 #[test]
@@ -75,8 +71,6 @@ fn what_is_no_connection_is_other() {
     let sockets = read();
     assert_eq!(find(&sockets, datagram.as_raw_fd()).end, End::Other);
     assert!(sockets.list().iter().all(|socket| socket.fd != Fd(file.as_raw_fd())));
-    assert_eq!(look(me(), Fd(file.as_raw_fd())).unwrap().0.end, End::Other);
-    assert!(look(me(), Fd(999_999)).is_err());
 }
 
 #[test]

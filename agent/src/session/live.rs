@@ -23,6 +23,8 @@ use crate::probe::{self, Probe, RunTime};
 
 /// How often both clocks are read, against slews of the wall clock.
 const CLOCKS: Duration = Duration::from_secs(10);
+/// How often time passes for the pipeline where no record says so; records tell it as often.
+const TICKS: Duration = Duration::from_millis(250);
 /// How often the metrics are handed to the sinks, which have periods of their own.
 const METRICS: Duration = Duration::from_secs(1);
 
@@ -125,7 +127,7 @@ impl Live {
         let mut interrupt = on(SignalKind::interrupt())?;
         let mut terminate = on(SignalKind::terminate())?;
         let mut hangup = on(SignalKind::hangup())?;
-        let (mut clocks, mut metrics) = (every(CLOCKS), every(METRICS));
+        let (mut clocks, mut metrics, mut ticks) = (every(CLOCKS), every(METRICS), every(TICKS));
         let end = self.duration.map(|duration| tokio::time::Instant::now() + duration);
         loop {
             tokio::select! {
@@ -134,18 +136,19 @@ impl Live {
                 _ = terminate.recv() => return Ok(Reason::Signal),
                 _ = hangup.recv() => return Ok(Reason::Signal),
                 () = until(end) => return Ok(Reason::Duration),
-                ready = self.probe.ready() => { ready?; self.drain(); }
                 _ = clocks.tick() => {
                     self.feed.fact(Fact::Clock(clock()));
                     self.reconcile()?;
                 }
                 _ = metrics.tick() => self.metrics()?,
+                _ = ticks.tick() => self.feed.tick(clock().mono),
+                // Last: records that never cease must not keep the others from their turn.
+                ready = self.probe.ready() => { ready?; self.drain(); }
             }
             let now = clock().mono;
             if self.follow.due(now) {
                 self.look()?;
             }
-            self.feed.tick(now);
             self.judge()?;
             if self.feed.over() {
                 return Ok(Reason::Output);

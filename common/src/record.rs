@@ -58,6 +58,12 @@ pub mod flags {
     pub const NO_PAYLOAD: u8 = 4;
 }
 
+/// What the function is that a [`Kind::Mark`] names in its `aux`.
+pub mod mark {
+    /// Fires once at the start of each forward of the model.
+    pub const FORWARD: u32 = 1;
+}
+
 /// What a record tells.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -80,11 +86,13 @@ pub enum Kind {
     Exec = 8,
     /// A watched process ended.
     Exit = 9,
+    /// A probed function of a watched process was entered; `aux` says which: a [`mark`].
+    Mark = 10,
 }
 
 impl Kind {
     /// Every kind, in the order of its number.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Rx,
         Self::Tx,
         Self::Accept,
@@ -94,6 +102,7 @@ impl Kind {
         Self::Fork,
         Self::Exec,
         Self::Exit,
+        Self::Mark,
     ];
 
     /// The kind of this number, if there is one.

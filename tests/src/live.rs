@@ -211,7 +211,8 @@ impl Live {
                 | Body::Dup { .. }
                 | Body::Fork { .. }
                 | Body::Exec
-                | Body::Exit => None,
+                | Body::Exit
+                | Body::Mark(_) => None,
             })
             .collect()
     }

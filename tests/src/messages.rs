@@ -70,7 +70,11 @@ impl Session {
                         let start = if conn.midstream { Start::Midstream } else { Start::Beginning };
                         starts.insert(conn.conn, start);
                     }
-                    Fact::Clock(_) | Fact::Detached(_) => {}
+                    Fact::Clock(_)
+                    | Fact::Detached(_)
+                    | Fact::Snapshot(_)
+                    | Fact::FrontendSnapshot(_)
+                    | Fact::Shared(_) => {}
                 },
                 Input::Record(bytes) => {
                     let record = Record::parse(&bytes)?;

@@ -406,7 +406,13 @@ fn a_version_that_nobody_listed_is_read_by_the_field_orders_of_its_sources() {
         Capture::read("unlisted").unwrap().inputs().unwrap().into_iter().find_map(|input| match input {
             Input::Fact(fact) => match *fact {
                 Fact::Server(server) => server.schema,
-                Fact::Clock(_) | Fact::Process(_) | Fact::Conn(_) | Fact::Detached(_) => None,
+                Fact::Clock(_)
+                | Fact::Process(_)
+                | Fact::Conn(_)
+                | Fact::Detached(_)
+                | Fact::Snapshot(_)
+                | Fact::FrontendSnapshot(_)
+                | Fact::Shared(_) => None,
             },
             Input::Record(_) => None,
         });

@@ -130,7 +130,8 @@ exactly(server, 19)
             | Body::Close { .. }
             | Body::Dup { .. }
             | Body::Exec
-            | Body::Exit => None,
+            | Body::Exit
+            | Body::Mark(_) => None,
         });
         if let Some(child) = fork {
             break child;

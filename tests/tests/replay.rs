@@ -241,7 +241,14 @@ fn unix_conn(input: &Input) -> Option<u64> {
     match input {
         Input::Fact(fact) => match fact.as_ref() {
             Fact::Conn(Conn { conn, socket: Socket::Unix { .. }, .. }) => Some(conn.0),
-            Fact::Conn(_) | Fact::Clock(_) | Fact::Server(_) | Fact::Process(_) | Fact::Detached(_) => None,
+            Fact::Conn(_)
+            | Fact::Clock(_)
+            | Fact::Server(_)
+            | Fact::Process(_)
+            | Fact::Detached(_)
+            | Fact::Snapshot(_)
+            | Fact::FrontendSnapshot(_)
+            | Fact::Shared(_) => None,
         },
         Input::Record(_) => None,
     }

@@ -155,7 +155,8 @@ impl Watch {
             | Body::Accept { .. }
             | Body::Connect { .. }
             | Body::Close { .. }
-            | Body::Dup { .. } => Vec::new(),
+            | Body::Dup { .. }
+            | Body::Mark(_) => Vec::new(),
         }
     }
 

@@ -4,8 +4,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::dialect::schema::Schema;
+use crate::dialect::signal::sglang::{FrontendSnapshot, Snapshot};
 use crate::ids::{ConnId, Fd, Pid, ServerId};
-use crate::time::Clock;
+use crate::time::{Clock, MonoTime};
 
 /// One fact.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -19,6 +20,12 @@ pub enum Fact {
     Process(Process),
     /// A connection of a process.
     Conn(Conn),
+    /// A scheduler's objects, as they were read.
+    Snapshot(Snapshot),
+    /// A frontend's objects, as they were read.
+    FrontendSnapshot(FrontendSnapshot),
+    /// A shared-memory state that a scheduler published, as its bytes.
+    Shared(Shared),
     /// A server has ended, or the agent stopped looking at it: whatever is unfinished is ended as it stands.
     Detached(ServerId),
 }
@@ -112,6 +119,8 @@ pub enum Socket {
         /// Process at the other end, where the kernel tells.
         peer_pid: Option<Pid>,
     },
+    /// No socket: the process's standard error, lines of text.
+    Log,
     /// Not a stream socket: of no interest.
     Other,
 }
@@ -129,4 +138,15 @@ pub struct Conn {
     pub socket: Socket,
     /// Whether the connection existed before the agent attached: its streams start somewhere in the middle.
     pub midstream: bool,
+}
+
+/// What a process published in shared memory, as it lay there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shared {
+    /// The process that writes it.
+    pub pid: Pid,
+    /// When it was read.
+    pub at: MonoTime,
+    /// The bytes.
+    pub bytes: Vec<u8>,
 }

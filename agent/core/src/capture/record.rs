@@ -1,6 +1,6 @@
 //! Records as the core sees them: parsed and checked, borrowing the payload.
 
-use enginetap_common::record::{Call, HEADER_LEN, Header, Kind, flags};
+use enginetap_common::record::{Call, HEADER_LEN, Header, Kind, flags, mark};
 
 use crate::ids::{ConnId, Direction, Fd, Pid, Tid};
 use crate::time::{MonoTime, Nanos};
@@ -64,6 +64,17 @@ pub enum Body<'a> {
     Exec,
     /// The process ended.
     Exit,
+    /// A probed function of the process was entered.
+    Mark(Mark),
+}
+
+/// Which probed function was entered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mark {
+    /// One that fires once at the start of each forward of the model.
+    Forward,
+    /// One that this build does not know, by its number.
+    Other(u32),
 }
 
 /// A piece of what one call moved.
@@ -125,6 +136,15 @@ pub enum RecordError {
     },
 }
 
+impl Mark {
+    fn of(number: u32) -> Self {
+        match number {
+            mark::FORWARD => Self::Forward,
+            other => Self::Other(other),
+        }
+    }
+}
+
 impl<'a> Record<'a> {
     /// Reads one record from the bytes of one ring entry.
     ///
@@ -162,6 +182,7 @@ impl<'a> Body<'a> {
             Kind::Fork => Self::Fork { child: Pid(header.aux) },
             Kind::Exec => Self::Exec,
             Kind::Exit => Self::Exit,
+            Kind::Mark => Self::Mark(Mark::of(header.aux)),
         })
     }
 }

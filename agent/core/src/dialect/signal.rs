@@ -1,5 +1,7 @@
 //! Signals: what the bytes meant. The dialects make them, the lifecycle eats them.
 
+pub mod sglang;
+
 use crate::ids::ExchangeId;
 use crate::time::{EngineTime, EpochTime, MonoTime};
 

@@ -20,6 +20,8 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::capture::fact;
+use crate::capture::record::Mark;
+use crate::dialect::signal::sglang::{FrontendSnapshot, SglangSignal, Snapshot};
 use crate::dialect::signal::{ApiSignal, EngineSignal};
 use crate::dialect::vocabulary::Vocabulary;
 use crate::ids::{Mint, Pid, ServerId};
@@ -132,6 +134,18 @@ impl Lifecycle {
     pub fn engine(&mut self, pid: Pid, signal: EngineSignal) {
         self.with(pid, |server, context| server.engine(pid, signal, context));
     }
+
+    /// What SGLang's sockets, lines and shared memory said.
+    pub fn sglang(&mut self, _pid: Pid, _signal: SglangSignal) {}
+
+    /// What a scheduler's objects held.
+    pub fn snapshot(&mut self, _snapshot: Snapshot) {}
+
+    /// What a frontend's objects held.
+    pub fn frontend_snapshot(&mut self, _snapshot: FrontendSnapshot) {}
+
+    /// A probed function of a process was entered.
+    pub fn mark(&mut self, _pid: Pid, _mark: Mark, _at: MonoTime) {}
 
     /// A process ended: what it had open ends with it.
     pub fn gone(&mut self, pid: Pid, at: MonoTime) {

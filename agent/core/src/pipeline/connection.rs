@@ -6,6 +6,7 @@ use super::engine::EngineConn;
 use super::http::HttpConn;
 use crate::capture::fact::Socket;
 use crate::capture::record::Data;
+use crate::dialect::signal::sglang::SglangSignal;
 use crate::dialect::signal::{ApiSignal, EngineSignal};
 use crate::ids::{ConnId, Direction, Fd, Pid};
 use crate::lifecycle::Lifecycle;
@@ -23,13 +24,14 @@ const MAX_HOLDERS: usize = 64;
 pub(super) struct Signals {
     pub api: Vec<ApiSignal>,
     pub engine: Vec<EngineSignal>,
+    pub sglang: Vec<SglangSignal>,
     /// The protocol, when it was just told.
     pub decided: Option<Protocol>,
 }
 
 impl Signals {
     pub fn is_empty(&self) -> bool {
-        self.api.is_empty() && self.engine.is_empty()
+        self.api.is_empty() && self.engine.is_empty() && self.sglang.is_empty()
     }
 }
 
@@ -215,6 +217,8 @@ impl State {
         match protocol {
             Protocol::Http1Server => Self::Http(Box::new(HttpConn::new(about.id))),
             Protocol::Zmtp => Self::Engine(Box::new(EngineConn::new(about.midstream))),
+            // No reader of it yet.
+            Protocol::Lines => Self::Ignored,
             Protocol::Http1Client | Protocol::Tls | Protocol::Http2 | Protocol::Unknown => Self::Ignored,
         }
     }

@@ -121,6 +121,7 @@ impl Pipeline {
             // Who belongs to a server is for user space to find out; it tells by facts.
             Body::Fork { child: _ } | Body::Exec => {}
             Body::Exit => self.exit(*pid, *time),
+            Body::Mark(mark) => self.lifecycle.mark(*pid, *mark, *time),
         }
     }
 
@@ -135,6 +136,10 @@ impl Pipeline {
             }
             Fact::Process(process) => self.lifecycle.process(process),
             Fact::Conn(conn) => self.conn(conn),
+            Fact::Snapshot(snapshot) => self.lifecycle.snapshot(snapshot),
+            Fact::FrontendSnapshot(snapshot) => self.lifecycle.frontend_snapshot(snapshot),
+            // No reader of it yet.
+            Fact::Shared(_) => {}
             Fact::Detached(server) => {
                 self.lifecycle.detached(server, self.now);
                 self.lifecycle.ended(server);
@@ -256,7 +261,7 @@ impl Pipeline {
                     .process_of(*peer)
                     .is_none_or(|peer| matches!(peer.role, Role::EngineCore | Role::Other)),
                 Some(Socket::Other) => false,
-                Some(Socket::Unix { .. } | Socket::Tcp { .. }) | None => true,
+                Some(Socket::Unix { .. } | Socket::Tcp { .. } | Socket::Log) | None => true,
             },
             Role::Worker | Role::Coordinator | Role::Supervisor | Role::Other => false,
         }
@@ -323,6 +328,9 @@ impl Pipeline {
         }
         for signal in self.signals.engine.drain(..) {
             self.lifecycle.engine(pid, signal);
+        }
+        for signal in self.signals.sglang.drain(..) {
+            self.lifecycle.sglang(pid, signal);
         }
         self.collect();
     }

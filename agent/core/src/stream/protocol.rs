@@ -19,6 +19,8 @@ pub enum Protocol {
     Zmtp,
     /// TLS records: the plain text is not on the socket.
     Tls,
+    /// Lines of text: a log.
+    Lines,
     /// HTTP/2 in plain text: no engine's API server speaks it.
     Http2,
     /// Nothing known, by the first [`UNKNOWN_BYTES`] bytes or [`UNKNOWN_CALLS`] calls.
@@ -36,7 +38,7 @@ impl Protocol {
     #[must_use]
     pub fn verdict(self) -> Verdict {
         match self {
-            Self::Http1Server | Self::Zmtp => Verdict::Payload,
+            Self::Http1Server | Self::Zmtp | Self::Lines => Verdict::Payload,
             Self::Http1Client | Self::Tls | Self::Http2 | Self::Unknown => Verdict::Ignore,
         }
     }
@@ -49,6 +51,7 @@ impl Protocol {
             Self::Http1Client => "http1_client",
             Self::Zmtp => "zmtp",
             Self::Tls => "tls",
+            Self::Lines => "lines",
             Self::Http2 => "http2",
             Self::Unknown => "unknown",
         }
@@ -77,8 +80,8 @@ const ZMTP_ELSEWHERE: u8 = 3;
 /// by a chunk or an event that a call begins with.
 #[derive(Debug)]
 pub struct Detector {
-    /// Not a stream socket.
-    foreign: bool,
+    /// Known without a look: what the socket is.
+    known: Option<Protocol>,
     /// How much evidence makes ZMTP.
     zmtp_enough: u8,
     zmtp: u8,
@@ -122,13 +125,14 @@ impl Detector {
     /// be ZMTP.
     #[must_use]
     pub fn new(socket: Option<&Socket>) -> Self {
-        let (foreign, zmtp_enough) = match socket {
-            Some(Socket::Unix { local: _, peer: _, peer_pid: _ }) => (false, ZMTP_ON_UNIX),
-            Some(Socket::Tcp { local: _, peer: _ }) | None => (false, ZMTP_ELSEWHERE),
-            Some(Socket::Other) => (true, ZMTP_ELSEWHERE),
+        let (known, zmtp_enough) = match socket {
+            Some(Socket::Unix { local: _, peer: _, peer_pid: _ }) => (None, ZMTP_ON_UNIX),
+            Some(Socket::Tcp { local: _, peer: _ }) | None => (None, ZMTP_ELSEWHERE),
+            Some(Socket::Log) => (Some(Protocol::Lines), ZMTP_ELSEWHERE),
+            Some(Socket::Other) => (Some(Protocol::Unknown), ZMTP_ELSEWHERE),
         };
         Self {
-            foreign,
+            known,
             zmtp_enough,
             zmtp: 0,
             calls: 0,
@@ -143,8 +147,8 @@ impl Detector {
     /// Looks at the next piece of either direction; the protocol, once it is known. Then: first
     /// [`replay`](Self::replay) into the new decoder, then this piece, then drop the detector.
     pub fn push(&mut self, direction: Direction, piece: Piece<'_>) -> Option<Protocol> {
-        if self.foreign {
-            return Some(Protocol::Unknown);
+        if self.known.is_some() {
+            return self.known;
         }
         if let Content::Bytes(bytes) = piece.content
             && let Some(protocol) = self.look(direction, bytes, piece.starts_call)

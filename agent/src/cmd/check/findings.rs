@@ -111,7 +111,7 @@ impl Target {
 fn is_engine(socket: &Socket) -> bool {
     match socket {
         Socket::Unix { .. } => true,
-        Socket::Tcp { .. } | Socket::Other => false,
+        Socket::Tcp { .. } | Socket::Log | Socket::Other => false,
     }
 }
 

@@ -1,20 +1,17 @@
 //! Lifecycle: signals in, finished traces and running totals out.
 //!
-//! An [`exchange::Exchange`] is one API request and its response; a [`request::Request`] is one request inside
-//! the engine. They are joined by the id in the response, and a trace is made when both have ended.
+//! An [`exchange::Exchange`] is one API request and its response. What goes on inside differs by engine, so each has
+//! a state of its own ([`vllm`], [`sglang`]): requests inside the engine, joined to exchanges by the id in the
+//! response. A trace is made when both have ended.
 
-pub mod engine;
+mod entry;
 pub mod exchange;
-mod join;
-mod points;
-pub mod request;
+mod maker;
 mod server;
-mod settle;
-mod spans;
-mod stages;
-#[cfg(test)]
-mod tests;
+mod sglang;
+mod taken_back;
 pub mod totals;
+mod vllm;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -88,7 +85,7 @@ impl Lifecycle {
     /// Learns of a server, or more of one.
     pub fn server(&mut self, fact: fact::Server) {
         match self.servers.get_mut(&fact.id) {
-            Some(server) => server.fact = fact,
+            Some(server) => server.learn(fact),
             None => {
                 self.servers.insert(fact.id, Server::new(fact, self.clock));
             }
@@ -98,7 +95,7 @@ impl Lifecycle {
     /// Learns the texts of a server's tokens.
     pub fn vocabulary(&mut self, id: ServerId, vocabulary: Arc<Vocabulary>) {
         if let Some(server) = self.servers.get_mut(&id) {
-            server.vocabulary = Some(vocabulary);
+            server.vocabulary(vocabulary);
         }
     }
 
@@ -116,7 +113,7 @@ impl Lifecycle {
     /// The server's fact, where it is known.
     #[must_use]
     pub fn server_of(&self, id: ServerId) -> Option<&fact::Server> {
-        self.servers.get(&id).map(|server| &server.fact)
+        self.servers.get(&id).map(Server::fact)
     }
 
     /// Every server known.
@@ -162,7 +159,7 @@ impl Lifecycle {
     /// after the other only the last are kept.
     pub fn ended(&mut self, id: ServerId) {
         let Some(server) = self.servers.get_mut(&id) else { return };
-        server.cores.values_mut().for_each(|core| core.state = None);
+        server.stopped();
         self.processes.retain(|_, process| process.server != id);
         self.ended.push_back(id);
         if self.ended.len() > MAX_ENDED
@@ -203,7 +200,7 @@ impl Lifecycle {
             return Vec::new();
         }
         let at = self.clock.wall(now);
-        self.servers.values().flat_map(|server| points::of(server, at)).collect()
+        self.servers.values().flat_map(|server| server.points(at)).collect()
     }
 
     fn with(&mut self, pid: Pid, act: impl FnOnce(&mut Server, &mut Context<'_>)) {

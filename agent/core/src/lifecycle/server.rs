@@ -1,352 +1,116 @@
-//! One server: signals to the exchanges, requests and engine cores they are about.
+//! One server: an engine's own state behind one face.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use super::Context;
-use super::engine::EngineCore;
-use super::exchange::{Exchange, Joined, Keep};
-use super::join;
-use super::request::{Around, Ending, Request};
-use super::totals::{EngineTotals, Usages};
-use crate::capture::fact;
-use crate::dialect::request_id;
-use crate::dialect::signal::{
-    ApiDelta, ApiSignal, EngineOutput, EngineSignal, EngineStep, Finish, TransferStats,
-};
+use super::{Context, sglang, vllm};
+use crate::capture::fact::{self, Engine};
+use crate::dialect::signal::{ApiSignal, EngineSignal};
 use crate::dialect::vocabulary::Vocabulary;
-use crate::ids::{ExchangeId, Pid};
-use crate::loss::Loss;
-use crate::time::{Clock, EngineTime, MonoTime, Seconds, WallTime};
-
-/// The children of one `n > 1` request.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Siblings {
-    /// Handed to the engine.
-    pub added: u32,
-    /// Finished.
-    pub finished: u32,
-}
+use crate::ids::Pid;
+use crate::model::metric::Point;
+use crate::time::{Clock, MonoTime, WallTime};
 
 /// One server.
 #[derive(Debug)]
-pub(super) struct Server {
-    pub fact: fact::Server,
-    /// Texts of its model's tokens, where they are collected.
-    pub vocabulary: Option<Arc<Vocabulary>>,
-    /// When its totals began.
-    pub since: WallTime,
-    pub cores: BTreeMap<u32, EngineCore>,
-    pub totals: BTreeMap<u32, EngineTotals>,
-    pub usages: Usages,
-    /// Requests by the engine's id.
-    pub requests: HashMap<String, Request>,
-    /// Requests' ids by the ids of the responses they can be part of.
-    pub by_base: HashMap<String, Vec<String>>,
-    /// Open exchanges.
-    pub exchanges: HashMap<ExchangeId, Exchange>,
-    /// Open exchanges by response id.
-    pub by_response: HashMap<String, ExchangeId>,
-    /// Children of `n > 1` requests by the parent's id.
-    pub siblings: HashMap<String, Siblings>,
-    /// Requests taken back and forgotten: the engine sends up to five outputs more.
-    pub taken_back: TakenBack,
+pub(super) enum Server {
+    Vllm(Box<vllm::Server>),
+    Sglang(Box<sglang::Server>),
 }
 
 impl Server {
+    /// A server nothing is known of yet but its fact.
     pub fn new(fact: fact::Server, clock: Clock) -> Self {
-        Self {
-            fact,
-            vocabulary: None,
-            since: clock.wall,
-            cores: BTreeMap::new(),
-            totals: BTreeMap::new(),
-            usages: Usages::default(),
-            requests: HashMap::new(),
-            by_base: HashMap::new(),
-            exchanges: HashMap::new(),
-            by_response: HashMap::new(),
-            siblings: HashMap::new(),
-            taken_back: TakenBack::default(),
+        match fact.engine {
+            Engine::Vllm => Self::Vllm(Box::new(vllm::Server::new(fact, clock))),
+            Engine::Sglang => Self::Sglang(Box::new(sglang::Server::new(fact, clock))),
         }
     }
 
+    /// Its fact.
+    pub fn fact(&self) -> &fact::Server {
+        match self {
+            Self::Vllm(server) => &server.fact,
+            Self::Sglang(server) => &server.fact,
+        }
+    }
+
+    /// It is known better.
+    pub fn learn(&mut self, fact: fact::Server) {
+        match self {
+            Self::Vllm(server) => server.fact = fact,
+            Self::Sglang(server) => server.fact = fact,
+        }
+    }
+
+    /// The texts of its tokens; SGLang's spans carry none.
+    pub fn vocabulary(&mut self, vocabulary: Arc<Vocabulary>) {
+        match self {
+            Self::Vllm(server) => server.vocabulary = Some(vocabulary),
+            Self::Sglang(_) => {}
+        }
+    }
+
+    /// Requests and exchanges open.
     pub fn open(&self) -> usize {
-        self.requests.len() + self.exchanges.len()
+        match self {
+            Self::Vllm(server) => server.open(),
+            Self::Sglang(server) => server.open(),
+        }
     }
 
+    /// What the HTTP side of a process said.
     pub fn api(&mut self, pid: Pid, signal: ApiSignal, context: &mut Context<'_>) {
-        match signal {
-            ApiSignal::Request { exchange, first_byte, last_byte, request } => {
-                self.make_room(context);
-                let new = Exchange::new(exchange, pid, first_byte, last_byte, *request);
-                self.exchanges.insert(exchange, new);
-            }
-            ApiSignal::Head { exchange, at, status, streaming: _ } => {
-                if let Some(open) = self.exchanges.get_mut(&exchange) {
-                    open.status = Some(status);
-                    open.touched = at;
-                }
-            }
-            ApiSignal::Delta { exchange, at, delta } => self.delta(exchange, &delta, at, context),
-            ApiSignal::End { exchange, at, complete } => {
-                if let Some(open) = self.exchanges.get_mut(&exchange) {
-                    open.ended = Some((at, complete));
-                    open.touched = at;
-                }
-                self.settle(exchange, at, context);
-            }
+        match self {
+            Self::Vllm(server) => server.api(pid, signal, context),
+            Self::Sglang(server) => server.api(pid, signal, context),
         }
     }
 
-    fn delta(&mut self, id: ExchangeId, delta: &ApiDelta, at: MonoTime, context: &mut Context<'_>) {
-        let Some(exchange) = self.exchanges.get_mut(&id) else { return };
-        let keep = Keep { content: context.settings.content, limit: context.settings.content_limit };
-        let named = exchange.response_id.is_some();
-        exchange.take(delta, at, keep);
-        if !named && let Some(response) = exchange.response_id.clone() {
-            self.name_exchange(id, &response);
-        }
-        let Some(exchange) = self.exchanges.get(&id) else { return };
-        for choice in &delta.choices {
-            let Some(request) = join::of_choice(exchange, choice.index) else { continue };
-            let Some(request) = self.requests.get_mut(request) else { continue };
-            request.written(at);
-            if let (true, Some(text)) = (context.settings.content, &choice.text) {
-                request.streamed(text);
-            }
-        }
-    }
-
-    /// The exchange's response id is known: its engine requests are too.
-    fn name_exchange(&mut self, id: ExchangeId, response: &str) {
-        self.join_all(id, response);
-        self.by_response.insert(response.to_owned(), id);
-    }
-
-    /// Joins the requests of a response id to an exchange. Clients choose ids (`X-Request-Id`) and may choose one
-    /// twice: an exchange gets no request older than itself, and no more than it asked for.
-    pub fn join_all(&mut self, id: ExchangeId, response: &str) {
-        let (Some(exchange), Some(names)) = (self.exchanges.get(&id), self.by_base.get(response)) else {
-            return;
-        };
-        let mut found: Vec<(Option<MonoTime>, String)> = names
-            .iter()
-            .filter_map(|name| Some((name, self.requests.get(name)?)))
-            .filter(|(_, request)| request.exchange.is_none() && request.pid == exchange.pid)
-            .filter(|(_, request)| request.added.is_none_or(|added| added >= exchange.first_byte))
-            .map(|(name, request)| (request.added, name.clone()))
-            .collect();
-        found.sort();
-        let expected = join::expected(&exchange.request).unwrap_or(usize::MAX);
-        found.truncate(expected.saturating_sub(exchange.requests.len()));
-        for (_, name) in found {
-            self.join(id, response, &name);
-        }
-    }
-
-    fn join(&mut self, id: ExchangeId, response: &str, name: &str) {
-        let Some(request) = self.requests.get_mut(name) else { return };
-        let Some(exchange) = self.exchanges.get_mut(&id) else { return };
-        request.exchange = Some(id);
-        let place = join::place(response, name, request);
-        exchange.requests.push(Joined { place, name: name.to_owned() });
-        exchange.requests.sort();
-    }
-
+    /// What vLLM's sockets said.
     pub fn engine(&mut self, pid: Pid, signal: EngineSignal, context: &mut Context<'_>) {
-        match signal {
-            EngineSignal::Added { at, request } => {
-                self.make_room(context);
-                let name = request.id.clone();
-                if let Some(parent) = request_id::parent(&name) {
-                    self.siblings.entry(parent.to_owned()).or_default().added += 1;
-                }
-                match self.requests.get_mut(&name) {
-                    // Its outputs were told first: the protocol of their connection was clear sooner.
-                    Some(known) => known.learn(*request, at),
-                    None => self.insert(name, Request::added(*request, pid, at)),
-                }
-            }
-            EngineSignal::Aborted { at, ids } => {
-                for name in ids {
-                    self.aborted(&name, at, context);
-                }
-            }
-            EngineSignal::Step { at, step } => self.step(pid, *step, at, context),
-            EngineSignal::Ready { at: _, ready: _ } => {}
-            EngineSignal::Dead { at } => self.engine_died(pid, at, context),
+        match self {
+            Self::Vllm(server) => server.engine(pid, signal, context),
+            Self::Sglang(_) => {}
         }
     }
 
-    fn insert(&mut self, name: String, request: Request) {
-        let responses: Vec<String> = join::responses(&name, &request).map(str::to_owned).collect();
-        self.requests.insert(name.clone(), request);
-        for response in responses {
-            self.by_base.entry(response.clone()).or_default().push(name.clone());
-            if let Some(&exchange) = self.by_response.get(&response) {
-                self.join_all(exchange, &response);
-            }
+    /// A process ended: what it had open ends with it.
+    pub fn gone(&mut self, pid: Pid, at: MonoTime, context: &mut Context<'_>) {
+        match self {
+            Self::Vllm(server) => server.gone(pid, at, context),
+            Self::Sglang(server) => server.gone(pid, at, context),
         }
     }
 
-    fn aborted(&mut self, name: &str, at: MonoTime, context: &mut Context<'_>) {
-        let Some(request) = self.requests.get_mut(name) else { return };
-        request.touched = at;
-        request.abort_at.get_or_insert(at);
-        if let Some(exchange) = request.exchange {
-            self.settle(exchange, at, context);
+    /// The agent leaves: everything open ends as it stands.
+    pub fn detached(&mut self, at: MonoTime, context: &mut Context<'_>) {
+        match self {
+            Self::Vllm(server) => server.detached(at, context),
+            Self::Sglang(server) => server.detached(at, context),
         }
     }
 
-    fn step(&mut self, pid: Pid, mut step: EngineStep, at: MonoTime, context: &mut Context<'_>) {
-        let outputs = std::mem::take(&mut step.outputs);
-        let had_outputs = !outputs.is_empty();
-        let index = step.engine_index;
-        let core = std::mem::take(self.cores.entry(index).or_default());
-        if let Some(transfers) = step.stats.as_ref().and_then(|stats| stats.transfers.as_ref()) {
-            self.transfers(transfers, step.timestamp);
-        }
-        let mut settled = Vec::new();
-        if let Some(timestamp) = step.timestamp {
-            let now = Now { pid, index, timestamp, at, stats: step.stats.is_some() };
-            for output in outputs {
-                settled.extend(self.output(output, now, &core, context));
-            }
-        }
-        let core = self.cores.entry(index).insert_entry(core).into_mut();
-        core.take(&step, had_outputs, pid, at);
-        for exchange in settled {
-            self.settle(exchange, at, context);
+    /// Grace periods and expiry.
+    pub fn tick(&mut self, now: MonoTime, context: &mut Context<'_>) {
+        match self {
+            Self::Vllm(server) => server.tick(now, context),
+            Self::Sglang(server) => server.tick(now, context),
         }
     }
 
-    /// Gives an output to its request; the exchange to look at again, if the request ended.
-    fn output(
-        &mut self,
-        output: EngineOutput,
-        now: Now,
-        core: &EngineCore,
-        context: &mut Context<'_>,
-    ) -> Option<ExchangeId> {
-        let Now { pid, index, timestamp, at, stats } = now;
-        let name = output.id.clone();
-        if !self.requests.contains_key(&name) {
-            if self.taken_back.contains(&name) {
-                return None;
-            }
-            self.make_room(context);
-            self.insert(name.clone(), Request::seen(pid, at));
-        }
-        let request = self.requests.get_mut(&name)?;
-        request.engine_index = Some(index);
-        if request.moments.first.is_none() && !stats && output.events.is_empty() {
-            request.step_before_first = request.step_before_first.or(core.last_step());
-            request.no_events = true;
-        }
-        let finish = output.finish;
-        let applied = request.output(output, timestamp, at, around(core, context));
-        self.count(&name, applied, context);
-        finish.and_then(|reason| self.finished(&name, reason, at, core, context))
-    }
-
-    /// A request finished in the engine; its exchange, if known.
-    fn finished(
-        &mut self,
-        name: &str,
-        reason: Finish,
-        at: MonoTime,
-        core: &EngineCore,
-        context: &mut Context<'_>,
-    ) -> Option<ExchangeId> {
-        let request = self.requests.get_mut(name)?;
-        if request.ending.is_some() || request.abort_at.is_some() {
-            return None;
-        }
-        let applied = request.settle(around(core, context));
-        request.end(Ending::Finished(reason), at);
-        let exchange = request.exchange;
-        self.count(name, applied, context);
-        self.observe_finished(name, reason.name(), context);
-        exchange
-    }
-
-    /// Adds the transfers that just ended to the requests that waited for one, oldest first.
-    fn transfers(&mut self, transfers: &TransferStats, timestamp: Option<EngineTime>) {
-        let Some(timestamp) = timestamp else { return };
-        let mut waiting: Vec<&mut Request> =
-            self.requests.values_mut().filter(|request| request.awaits_transfer()).collect();
-        waiting.sort_by_key(|request| request.added);
-        for (request, &duration) in waiting.into_iter().zip(&transfers.durations) {
-            request.transfer = Some((timestamp, Seconds(duration)));
-        }
-    }
-}
-
-/// Ids of the requests that were last taken back.
-#[derive(Debug, Default)]
-pub(super) struct TakenBack {
-    order: VecDeque<String>,
-    known: HashSet<String>,
-}
-
-impl TakenBack {
-    /// Most ids remembered.
-    const LIMIT: usize = 4096;
-
-    pub fn insert(&mut self, name: &str) {
-        if self.order.len() >= Self::LIMIT
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.known.remove(&oldest);
-        }
-        if self.known.insert(name.to_owned()) {
-            self.order.push_back(name.to_owned());
+    /// It has ended: its gauges say nothing any more.
+    pub fn stopped(&mut self) {
+        match self {
+            Self::Vllm(server) => server.cores.values_mut().for_each(|core| core.state = None),
+            Self::Sglang(_) => {}
         }
     }
 
-    fn contains(&self, name: &str) -> bool {
-        self.known.contains(name)
-    }
-}
-
-/// The step an output came with.
-#[derive(Clone, Copy)]
-struct Now {
-    pid: Pid,
-    index: u32,
-    timestamp: EngineTime,
-    at: MonoTime,
-    stats: bool,
-}
-
-/// What a request needs to know around an output.
-pub(super) fn around<'a>(core: &'a EngineCore, context: &Context<'_>) -> Around<'a> {
-    Around {
-        steps: &core.steps,
-        iterations: context.settings.vllm_level >= crate::settings::VllmLevel::Iterations,
-        limit: context.settings.event_limit,
-    }
-}
-
-impl Server {
-    /// Makes room for one more request or exchange by giving up the one longest without news.
-    fn make_room(&mut self, context: &mut Context<'_>) {
-        let limit = context.settings.request_limit;
-        if self.exchanges.len() >= limit {
-            let oldest = self.exchanges.values().min_by_key(|e| e.touched).map(|e| (e.id, e.touched));
-            if let Some((id, at)) = oldest {
-                context.losses.add(Loss::RequestExpired, 1);
-                self.expire_exchange(id, at, context);
-            }
-        }
-        if self.requests.len() >= limit {
-            let oldest =
-                self.requests.iter().min_by_key(|(_, r)| r.touched).map(|(n, r)| (n.clone(), r.touched));
-            if let Some((name, at)) = oldest {
-                context.losses.add(Loss::RequestExpired, 1);
-                self.expire_request(&name, at, context);
-            }
+    /// Its metrics.
+    pub fn points(&self, at: WallTime) -> Vec<Point> {
+        match self {
+            Self::Vllm(server) => server.points(at),
+            Self::Sglang(server) => server.points(at),
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Which engine requests belong to which exchange.
 
-use super::exchange::{Exchange, Joined};
 use super::request::Request;
 use crate::dialect::request_id;
 use crate::dialect::signal::{ApiRequest, Operation};
+use crate::lifecycle::exchange::{Exchange, Joined};
 use crate::time::{MonoTime, Nanos};
 
 /// The frontend takes requests of a client that went away back within this (10 ms measured).

@@ -1,10 +1,11 @@
 //! Stage spans of an engine request (wait, kv_transfer, prefill, decode) and its iteration events.
 
 use super::request::{Iteration, IterationKind, Request};
-use super::spans::{Maker, model_name};
+use super::spans::model_name;
 use crate::capture::fact;
 use crate::dialect::vocabulary::Vocabulary;
 use crate::ids::SpanId;
+use crate::lifecycle::maker::Maker;
 use crate::model::registry::{attr, event, span};
 use crate::model::span::{Attribute, Event, Span, Value};
 use crate::time::{EngineTime, MonoTime, WallTime};

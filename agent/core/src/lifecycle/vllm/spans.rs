@@ -1,13 +1,14 @@
 //! Spans of one API request: the entry span, an `llm_request` for each engine request, its stages and events.
 
-use super::exchange::Exchange;
 use super::request::{Ending, Request};
 use super::stages;
 use crate::capture::fact;
 use crate::dialect::signal::{Finish, Operation, Sampling};
-use crate::dialect::traceparent::{self, TraceParent};
 use crate::dialect::vocabulary::Vocabulary;
-use crate::ids::{Mint, SpanId, TraceId};
+use crate::ids::{Mint, SpanId};
+use crate::lifecycle::entry;
+use crate::lifecycle::exchange::Exchange;
+use crate::lifecycle::maker::{Caller, Maker};
 use crate::model::registry::{attr, span};
 use crate::model::span::{Span, Status, Trace};
 use crate::settings::{Settings, VllmLevel};
@@ -22,51 +23,14 @@ pub(super) struct Parts<'a> {
     pub requests: &'a [(String, Request)],
 }
 
-/// Makes spans of one trace.
-pub(super) struct Maker<'a> {
-    pub clock: Clock,
-    pub settings: &'a Settings,
-    mint: &'a mut Mint,
-    trace: TraceId,
-    state: Option<String>,
-}
-
-impl Maker<'_> {
-    pub fn span(
-        &mut self,
-        name: &'static str,
-        parent: Option<SpanId>,
-        start: WallTime,
-        end: WallTime,
-    ) -> Span {
-        Span {
-            trace: self.trace,
-            id: self.mint.span(),
-            parent,
-            trace_state: self.state.clone(),
-            name: name.into(),
-            start,
-            end: end.max(start),
-            attributes: Vec::new(),
-            events: Vec::new(),
-            dropped_events: 0,
-            links: Vec::new(),
-            status: Status::Unset,
-        }
-    }
-
-    pub fn wall(&self, at: MonoTime) -> WallTime {
-        self.clock.wall(at)
-    }
-}
-
 /// Makes the trace.
 pub(super) fn trace(parts: &Parts<'_>, settings: &Settings, clock: Clock, mint: &mut Mint) -> Trace {
-    let (parent, state) = caller(parts);
-    let trace = parent.map_or_else(|| mint.trace(), |parent| parent.trace);
-    let mut maker = Maker { clock, settings, mint, trace, state };
+    let asked = parts.exchange.map(|exchange| &exchange.request);
+    let handed = parts.requests.iter().find_map(|(_, r)| r.engine.as_ref()?.traceparent.as_deref());
+    let caller = Caller::of(asked, handed);
+    let mut maker = Maker::new(clock, settings, mint, &caller);
     let mut spans = Vec::new();
-    let mut engine_parent = parent.map(|parent| parent.span);
+    let mut engine_parent = caller.span();
     if let Some(exchange) = parts.exchange {
         let entry = entry(exchange, parts, engine_parent, &mut maker);
         engine_parent = Some(entry.id);
@@ -80,47 +44,18 @@ pub(super) fn trace(parts: &Parts<'_>, settings: &Settings, clock: Clock, mint: 
             spans.extend(children);
         }
     }
-    let sampled = parent.is_none_or(|parent| parent.sampled);
-    Trace { server: parts.server.id, sampled, spans }
-}
-
-/// The caller's span, by the HTTP header or by what the engine was handed.
-fn caller(parts: &Parts<'_>) -> (Option<TraceParent>, Option<String>) {
-    let asked = parts.exchange.map(|exchange| &exchange.request);
-    let header = asked.and_then(|request| request.traceparent.as_deref());
-    let handed = parts.requests.iter().find_map(|(_, r)| r.engine.as_ref()?.traceparent.as_deref());
-    let parent = header.or(handed).and_then(traceparent::parse);
-    let state = asked.and_then(|request| request.tracestate.as_deref());
-    (parent, parent.and(state).and_then(traceparent::state))
-}
-
-/// The contract's operation name and span kind.
-fn operation(operation: Operation) -> (&'static str, &'static str) {
-    match operation {
-        Operation::Chat => ("chat", "LLM"),
-        Operation::TextCompletion => ("text_completion", "LLM"),
-        Operation::Embeddings => ("embeddings", "EMBEDDING"),
-        Operation::Rerank => ("rerank", "RERANKER"),
-    }
+    Trace { server: parts.server.id, sampled: caller.sampled(), spans }
 }
 
 fn entry(exchange: &Exchange, parts: &Parts<'_>, parent: Option<SpanId>, maker: &mut Maker<'_>) -> Span {
-    let (end, complete) = exchange.ended.unwrap_or((exchange.touched, false));
-    let (name, kind) = operation(exchange.request.operation);
-    let model = exchange.request.model.as_deref().or(parts.server.models.first().map(String::as_str));
-    let (start, end) = (maker.wall(exchange.first_byte), maker.wall(end));
-    let mut entry = maker.span(span::CHAT, parent, start, end);
-    entry.name = span::entry(name, model).into();
-    entry.set(attr::SPAN_KIND, kind);
-    entry.set(attr::OPERATION_NAME, name);
-    entry.set_some(attr::REQUEST_MODEL, model);
+    let mut entry = entry::open(exchange, parts.server, parent, maker);
     entry_request(&mut entry, exchange, parts);
     entry_response(&mut entry, exchange, parts.requests);
     if maker.settings.content {
-        entry.set_some(attr::INPUT_MESSAGES, exchange.request.content.clone());
-        entry.set_some(attr::OUTPUT_MESSAGES, output_messages(exchange));
+        entry::content(&mut entry, exchange);
     }
-    entry_status(&mut entry, exchange, complete, parts.requests, maker.settings.content);
+    let died = parts.requests.iter().any(|(_, r)| r.ending.is_some_and(|(e, _)| e == Ending::Died));
+    entry::status(&mut entry, exchange, died, maker.settings.content);
     entry
 }
 
@@ -149,11 +84,7 @@ fn entry_request(entry: &mut Span, exchange: &Exchange, parts: &Parts<'_>) {
 fn entry_response(entry: &mut Span, exchange: &Exchange, requests: &[(String, Request)]) {
     entry.set_some(attr::RESPONSE_ID, exchange.response_id.as_deref());
     entry.set_some(attr::RESPONSE_MODEL, exchange.response_model.as_deref());
-    let reasons: Vec<String> =
-        exchange.choices.values().filter_map(|choice| choice.finish_reason.clone()).collect();
-    if !reasons.is_empty() {
-        entry.set(attr::RESPONSE_FINISH_REASONS, reasons);
-    }
+    entry::finish_reasons(entry, exchange);
     let (input, output) = usage(exchange, requests);
     entry.set_some(attr::USAGE_INPUT_TOKENS, input);
     entry.set_some(attr::USAGE_OUTPUT_TOKENS, output);
@@ -178,64 +109,6 @@ pub(super) fn usage(exchange: &Exchange, requests: &[(String, Request)]) -> (Opt
         Operation::Embeddings | Operation::Rerank => Some(0),
     };
     (told.prompt.or(counted.and_then(|(input, _)| input)), told.completion.or(output))
-}
-
-/// The output as the GenAI conventions' JSON: one message a candidate.
-fn output_messages(exchange: &Exchange) -> Option<String> {
-    if exchange.choices.is_empty() {
-        return None;
-    }
-    let messages: Vec<serde_json::Value> = exchange
-        .choices
-        .values()
-        .map(|choice| {
-            let mut parts = Vec::new();
-            if !choice.reasoning.is_empty() {
-                parts.push(serde_json::json!({"type": "reasoning", "content": choice.reasoning}));
-            }
-            if !choice.text.is_empty() {
-                parts.push(serde_json::json!({"type": "text", "content": choice.text}));
-            }
-            for call in &choice.tool_calls {
-                parts.push(serde_json::json!({
-                    "type": "tool_call", "id": call.id, "name": call.name, "arguments": call.arguments,
-                }));
-            }
-            serde_json::json!({"role": "assistant", "parts": parts, "finish_reason": choice.finish_reason})
-        })
-        .collect();
-    serde_json::to_string(&messages).ok()
-}
-
-fn entry_status(
-    entry: &mut Span,
-    exchange: &Exchange,
-    complete: bool,
-    requests: &[(String, Request)],
-    content: bool,
-) {
-    let ending = |wanted: Ending| requests.iter().any(|(_, r)| r.ending.is_some_and(|(e, _)| e == wanted));
-    if exchange.failed() {
-        let error = exchange.error.clone().unwrap_or_default();
-        let status = exchange.status.filter(|status| *status >= 400).map(|status| status.to_string());
-        let kind = error.kind.or(status).unwrap_or_else(|| "error".to_owned());
-        // The message may quote the prompt.
-        let message = error.message.filter(|_| content).unwrap_or_else(|| kind.clone());
-        entry.set(attr::ERROR_TYPE, kind);
-        entry.status = Status::Error(message);
-    } else if exchange.unfinished {
-        entry.set(attr::PARTIAL, true);
-    } else if ending(Ending::Died) {
-        entry.set(attr::ERROR_TYPE, "server_died");
-        entry.status = Status::Error("the server died before the response was complete".to_owned());
-    } else if !complete {
-        entry.set(attr::ERROR_TYPE, "client_disconnected");
-        entry.status =
-            Status::Error("the client closed the connection before the response was complete".to_owned());
-    }
-    if exchange.cut || exchange.request.cut {
-        entry.set(attr::LOSS, vec!["gap_bytes".to_owned()]);
-    }
 }
 
 fn llm_request(

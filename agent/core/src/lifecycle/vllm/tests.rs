@@ -1,9 +1,9 @@
 //! Lifecycle tests: signals as the dialects give them, traces and totals as they must come out.
 
-use super::*;
 use crate::capture::fact::{Engine, Process, Role, Server as ServerFact};
 use crate::dialect::signal::*;
 use crate::ids::{ConnId, ExchangeId};
+use crate::lifecycle::*;
 use crate::model::metric::Number;
 use crate::model::registry::{attr, metric};
 use crate::model::span::{Span, Status, Value};

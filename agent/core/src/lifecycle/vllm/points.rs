@@ -1,13 +1,13 @@
 //! Totals to metric points, and what is added to the totals when.
 
-use super::Context;
-use super::exchange::Exchange;
 use super::request::{Applied, Request};
 use super::server::Server;
 use super::totals::EngineTotals;
 use crate::dialect::request_id;
 use crate::dialect::signal::Operation;
 use crate::ids::ServerId;
+use crate::lifecycle::Context;
+use crate::lifecycle::exchange::Exchange;
 use crate::model::metric::{Number, Point};
 use crate::model::registry::{MetricDef, MetricKind, dim, metric};
 use crate::time::{Seconds, WallTime};
@@ -20,6 +20,11 @@ const CALL_KIND: &str = "custom_entry";
 const RPC_TYPE: &str = "2100";
 
 impl Server {
+    /// Its metrics.
+    pub fn points(&self, at: WallTime) -> Vec<Point> {
+        of(self, at)
+    }
+
     fn totals_of(&mut self, request: Option<u32>) -> &mut EngineTotals {
         self.totals.entry(request.unwrap_or(0)).or_default()
     }
@@ -108,7 +113,7 @@ fn per_output_token(decode: Seconds, tokens: u64) -> Seconds {
 }
 
 /// The server's metrics.
-pub(super) fn of(server: &Server, at: WallTime) -> Vec<Point> {
+fn of(server: &Server, at: WallTime) -> Vec<Point> {
     let mut points = Points { server: server.fact.id, since: server.since, at, points: Vec::new() };
     let model = server.fact.models.first().map_or("unknown", String::as_str);
     for (index, core) in &server.cores {

@@ -1,13 +1,14 @@
 //! Ends: when an exchange and its requests are over, and what is said of those that never end.
 
-use super::exchange::Exchange;
+use super::engine::EngineCore;
 use super::join::{self, GRACE};
 use super::request::{Applied, Ending, Request};
 use super::server::{Server, around};
 use super::spans::{self, Parts};
-use super::{Context, engine::EngineCore};
 use crate::dialect::request_id;
 use crate::ids::{ExchangeId, Pid};
+use crate::lifecycle::Context;
+use crate::lifecycle::exchange::Exchange;
 use crate::loss::Loss;
 use crate::time::MonoTime;
 
@@ -172,7 +173,7 @@ impl Server {
     }
 
     /// Grace periods and expiry.
-    pub(super) fn tick(&mut self, now: MonoTime, context: &mut Context<'_>) {
+    pub(in crate::lifecycle) fn tick(&mut self, now: MonoTime, context: &mut Context<'_>) {
         let over: Vec<ExchangeId> =
             self.exchanges.values().filter(|e| e.ended.is_some()).map(|e| e.id).collect();
         for id in over {
@@ -253,12 +254,12 @@ impl Server {
     }
 
     /// A process ended: its exchanges and requests end with it.
-    pub(super) fn gone(&mut self, pid: Pid, at: MonoTime, context: &mut Context<'_>) {
+    pub(in crate::lifecycle) fn gone(&mut self, pid: Pid, at: MonoTime, context: &mut Context<'_>) {
         self.end_all(Some(pid), Ending::Died, at, context);
     }
 
     /// The agent leaves: everything open ends as it stands.
-    pub(super) fn detached(&mut self, at: MonoTime, context: &mut Context<'_>) {
+    pub(in crate::lifecycle) fn detached(&mut self, at: MonoTime, context: &mut Context<'_>) {
         self.end_all(None, Ending::Detached, at, context);
     }
 

@@ -1,0 +1,5 @@
+//! SGLang: requests by their ids.
+
+mod server;
+
+pub(super) use server::Server;

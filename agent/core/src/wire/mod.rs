@@ -3,5 +3,6 @@
 pub mod http1;
 pub mod json;
 pub mod msgpack;
+pub mod pickle;
 pub mod sse;
 pub mod zmtp;

@@ -100,7 +100,7 @@ fn connections(server: &Instance) -> BTreeMap<(Pid, bool), Vec<Conn>> {
     let pids: Vec<Pid> = roles.keys().copied().collect();
     let sockets = Sockets::read(&Proc::system(), &pids);
     let mut found: BTreeMap<_, Vec<_>> = BTreeMap::new();
-    for adoption in adopt(&sockets, &roles, &mut ConnIds::default()) {
+    for adoption in adopt(server.family.engine, &sockets, &roles, &mut ConnIds::default()) {
         if let Socket::Unix { local, peer_pid, .. } = adoption.conn.socket {
             let key = (adoption.conn.pid, adoption.verdict == Verdict::Payload);
             found.entry(key).or_default().push((local, peer_pid));

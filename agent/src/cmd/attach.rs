@@ -55,7 +55,7 @@ pub(super) fn plan(target: &cli::Target, kernel: &cli::Kernel, want: Want) -> Re
     let proc = Proc::system();
     let families = servers(&proc, pid)?;
     Ok(Plan {
-        follow: Follow::new(proc, &families, pid.is_empty(), texts)?,
+        follow: Follow::new(proc, &families, pid.is_empty(), texts),
         kernel: probe::Options { cap: *cap, ring_bytes_total: *ring, debug: *debug_kernel, measure },
         duration: *duration,
         until_exit: *until_exit,

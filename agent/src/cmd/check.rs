@@ -2,6 +2,7 @@
 
 mod findings;
 mod report;
+mod sglang;
 
 use anyhow::{Context, Result};
 

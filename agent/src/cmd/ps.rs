@@ -77,8 +77,6 @@ pub enum Attachable {
     Starting,
     /// Not by this user: its processes may not be looked into.
     NeedsRights,
-    /// This version of enginetap does not know the engine's messages.
-    NotYet,
 }
 
 /// A process of a server.
@@ -145,11 +143,12 @@ impl Attachable {
     pub fn of(server: &Instance) -> Self {
         let no_engine = server.family.with_roles(&[Role::EngineCore]).is_empty();
         match (server.family.engine, server.family.root.origin) {
-            (Engine::Sglang, _) => Self::NotYet,
-            (Engine::Vllm, _) if !server.readable => Self::NeedsRights,
+            (Engine::Vllm | Engine::Sglang, _) if !server.readable => Self::NeedsRights,
             (Engine::Vllm, _) if server.v0 || server.launch.in_process => Self::HttpOnly,
-            (Engine::Vllm, Origin::Launched) if no_engine => Self::Starting,
-            (Engine::Vllm, Origin::Launched | Origin::Embedded | Origin::Orphan) => Self::Yes,
+            (Engine::Vllm | Engine::Sglang, Origin::Launched) if no_engine => Self::Starting,
+            (Engine::Vllm | Engine::Sglang, Origin::Launched | Origin::Embedded | Origin::Orphan) => {
+                Self::Yes
+            }
         }
     }
 
@@ -161,7 +160,6 @@ impl Attachable {
             Self::HttpOnly => "HTTP only",
             Self::Starting => "starting",
             Self::NeedsRights => "as root",
-            Self::NotYet => "not yet",
         }
     }
 }
@@ -244,7 +242,9 @@ fn below(server: &View) -> Vec<String> {
     if let Some(container) = &server.container {
         lines.push(format!("container {}", container.get(..12).unwrap_or(container)));
     }
-    let processes = server.processes.iter().filter(|process| process.role != role_name(Role::Other));
+    // Helpers without a title (multiprocessing's own) say nothing to people.
+    let tells = |process: &&ProcessView| process.role != role_name(Role::Other) || process.title.contains("::");
+    let processes = server.processes.iter().filter(tells);
     lines.extend(processes.map(|process| {
         let inner = process.namespace_pid.map(|pid| format!(" ({pid} in its container)")).unwrap_or_default();
         format!("{:<8} {:<12} {}{inner}", process.pid, process.role, process.title)
@@ -308,11 +308,11 @@ PID   ENGINE  VERSION  MODEL  PARALLEL      HTTP          ATTACH
             parallel: Parallel { tensor: 1, pipeline: 1, data: 1, api_servers: 1 },
             http: None,
             container: None,
-            attach: Attachable::NotYet,
+            attach: Attachable::Starting,
             processes: Vec::new(),
             ..server()
         };
-        assert!(table(&[unknown]).ends_with("4242  vllm    ?        ?      -         -     not yet\n"));
+        assert!(table(&[unknown]).ends_with("4242  vllm    ?        ?      -         -     starting\n"));
     }
 
     #[test]

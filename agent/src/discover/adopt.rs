@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use enginetap_common::watch::Verdict;
-use enginetap_core::capture::fact::{Conn, Role};
+use enginetap_core::capture::fact::{Conn, Engine, Role};
 use enginetap_core::ids::{ConnId, Pid};
 
 use super::proc::Inode;
@@ -46,10 +46,15 @@ impl ConnIds {
 /// What to do with the sockets that a server's processes have open when the agent attaches. `roles` are the
 /// processes of the one server whose sockets these are.
 #[must_use]
-pub fn adopt(sockets: &Sockets, roles: &BTreeMap<Pid, Role>, ids: &mut ConnIds) -> Vec<Adoption> {
+pub fn adopt(
+    engine: Engine,
+    sockets: &Sockets,
+    roles: &BTreeMap<Pid, Role>,
+    ids: &mut ConnIds,
+) -> Vec<Adoption> {
     let adoption = |socket: &Socket| {
         let peer = sockets.peer(socket);
-        let verdict = verdict(socket, &peer, roles)?;
+        let verdict = verdict(engine, socket, &peer, roles)?;
         let conn = Conn {
             conn: ids.of(socket.inode),
             pid: socket.pid,
@@ -64,14 +69,18 @@ pub fn adopt(sockets: &Sockets, roles: &BTreeMap<Pid, Role>, ids: &mut ConnIds) 
 
 /// What is wanted of a socket; `None`: it is no connection.
 #[must_use]
-pub fn verdict(socket: &Socket, peer: &Peer, roles: &BTreeMap<Pid, Role>) -> Option<Verdict> {
+pub fn verdict(engine: Engine, socket: &Socket, peer: &Peer, roles: &BTreeMap<Pid, Role>) -> Option<Verdict> {
     let transport = match socket.end {
         End::Tcp { .. } => Transport::Tcp,
         End::Unix { .. } => Transport::Unix,
         End::TcpListener(_) | End::UnixListener(_) | End::Other => return None,
     };
     let role = roles.get(&socket.pid).copied().unwrap_or(Role::Other);
-    Some(wanted(role, transport, Opposite::of(socket.pid, peer, roles)))
+    let opposite = Opposite::of(socket.pid, peer, roles);
+    Some(match engine {
+        Engine::Vllm => vllm(role, transport, opposite),
+        Engine::Sglang => sglang(role, transport, opposite),
+    })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,9 +119,9 @@ impl Opposite {
     }
 }
 
-/// The policy. A connection between two watched processes is captured once, at the API server's end; the
+/// The policy for vLLM. A connection between two watched processes is captured once, at the API server's end; the
 /// engine's own end only where the API server's is on another node.
-fn wanted(role: Role, transport: Transport, opposite: Opposite) -> Verdict {
+fn vllm(role: Role, transport: Transport, opposite: Opposite) -> Verdict {
     use Opposite::{Inside, Itself, Outside, Unknown};
     use Transport::{Tcp, Unix};
     match (role, opposite, transport) {
@@ -124,6 +133,33 @@ fn wanted(role: Role, transport: Transport, opposite: Opposite) -> Verdict {
         (Role::ApiServer, Inside(Role::Worker | Role::Coordinator | Role::Supervisor), _) => Verdict::Ignore,
         (Role::EngineCore, Outside, _) | (Role::EngineCore, Unknown, Tcp) => Verdict::Payload,
         (Role::EngineCore, Unknown, Unix) | (Role::EngineCore, Inside(_), _) => Verdict::Ignore,
+        (Role::Worker | Role::Coordinator | Role::Supervisor | Role::Other, _, _) => Verdict::Ignore,
+    }
+}
+
+/// The policy for SGLang. The frontend's end shows what it sends to the scheduler and gets from the detokenizer; the
+/// scheduler's end of its socket to the detokenizer is captured too: the moment at which it sends is the step's end.
+/// Data-parallel controllers and tokenizer routers stand between the two and pass on what the frontend sent.
+fn sglang(role: Role, transport: Transport, opposite: Opposite) -> Verdict {
+    use Opposite::{Inside, Itself, Outside, Unknown};
+    use Transport::{Tcp, Unix};
+    match (role, opposite, transport) {
+        (_, Itself, _) => Verdict::Ignore,
+        (
+            Role::ApiServer,
+            Outside
+            | Unknown
+            | Inside(Role::EngineCore | Role::Other | Role::Coordinator | Role::Supervisor | Role::Worker),
+            _,
+        ) => Verdict::Payload,
+        (Role::ApiServer, Inside(Role::ApiServer), Tcp) => Verdict::Payload,
+        (Role::ApiServer, Inside(Role::ApiServer), Unix) => Verdict::Ignore,
+        (Role::EngineCore, Inside(Role::Other) | Outside | Unknown, _) => Verdict::Payload,
+        (
+            Role::EngineCore,
+            Inside(Role::ApiServer | Role::EngineCore | Role::Coordinator | Role::Supervisor | Role::Worker),
+            _,
+        ) => Verdict::Ignore,
         (Role::Worker | Role::Coordinator | Role::Supervisor | Role::Other, _, _) => Verdict::Ignore,
     }
 }
@@ -163,7 +199,38 @@ mod tests {
             (Supervisor, Tcp, Outside, Ignore, "serves nothing"),
             (Other, Tcp, Outside, Ignore, "of no interest"),
         ] {
-            assert_eq!(wanted(role, transport, opposite), expected, "{role:?} {opposite:?}: {why}");
+            assert_eq!(vllm(role, transport, opposite), expected, "{role:?} {opposite:?}: {why}");
+        }
+    }
+
+    #[test]
+    fn of_sglang_the_way_out_of_the_scheduler_is_captured_too() {
+        use Opposite::{Inside, Itself, Outside, Unknown};
+        use Role::{ApiServer, Coordinator, EngineCore, Other, Supervisor};
+        use Transport::{Tcp, Unix};
+        use Verdict::{Ignore, Payload};
+        for (role, transport, opposite, expected, why) in [
+            (ApiServer, Tcp, Outside, Payload, "HTTP of a client"),
+            (ApiServer, Unix, Inside(EngineCore), Payload, "requests to the scheduler"),
+            (ApiServer, Unix, Inside(Other), Payload, "texts from the detokenizer"),
+            (ApiServer, Unix, Inside(Coordinator), Payload, "requests to the data-parallel controller"),
+            (ApiServer, Unix, Inside(Supervisor), Payload, "a tokenizer worker's requests to the router"),
+            (ApiServer, Unix, Itself, Ignore, "the event loop's own pair"),
+            (EngineCore, Unix, Inside(Other), Payload, "tokens to the detokenizer"),
+            (EngineCore, Unix, Unknown, Payload, "tokens, where the kernel does not tell peers"),
+            (EngineCore, Unix, Inside(ApiServer), Ignore, "the other end is captured"),
+            (EngineCore, Unix, Inside(Coordinator), Ignore, "the frontend's end is captured"),
+            (EngineCore, Tcp, Inside(EngineCore), Ignore, "gloo between ranks"),
+            (
+                EngineCore,
+                Tcp,
+                Outside,
+                Payload,
+                "a frontend on another node, or HTTP in the scheduler itself",
+            ),
+            (Other, Unix, Inside(EngineCore), Ignore, "the detokenizer's own end"),
+        ] {
+            assert_eq!(sglang(role, transport, opposite), expected, "{role:?} {opposite:?}: {why}");
         }
     }
 
@@ -171,7 +238,8 @@ mod tests {
     fn a_listening_socket_is_no_connection() {
         let end = End::TcpListener("0.0.0.0:8000".parse().unwrap());
         let socket = Socket { pid: Pid(1), fd: Fd(3), inode: Inode(9), end };
-        assert_eq!(verdict(&socket, &Peer::Unknown, &BTreeMap::from([(Pid(1), Role::ApiServer)])), None);
+        let roles = BTreeMap::from([(Pid(1), Role::ApiServer)]);
+        assert_eq!(verdict(Engine::Vllm, &socket, &Peer::Unknown, &roles), None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What a server was told when it was started: its command-line flags and its configuration file.
 
-use enginetap_core::capture::fact::Engine;
+use enginetap_core::capture::fact::{Disaggregation, Engine, SglangLaunch};
 use serde::Serialize;
 
 /// What a server was told. A field is `None` where the engine's default holds.
@@ -34,6 +34,9 @@ pub struct Launch {
     pub headless: bool,
     /// Whether the engine was told to run inside the API server, with no socket between them.
     pub in_process: bool,
+    /// What only SGLang is told.
+    #[serde(skip)]
+    pub sglang: Option<SglangLaunch>,
 }
 
 /// A flag's spellings.
@@ -111,6 +114,7 @@ impl Launch {
             tracing: flags.text(names.tracing),
             headless: flags.on("headless"),
             in_process: flags.on("disable-frontend-multiprocessing"),
+            sglang: (engine == Engine::Sglang).then(|| sglang(&flags)),
         }
     }
 
@@ -125,6 +129,36 @@ impl Launch {
 #[must_use]
 pub fn config_file(args: &[String]) -> Option<String> {
     Flags::read(args, None).text(&["config"])
+}
+
+/// What SGLang is told beyond what all engines are.
+fn sglang(flags: &Flags) -> SglangLaunch {
+    let defaults = SglangLaunch::default();
+    let size = |names: &[&str], default: u32| flags.number(names).unwrap_or(default);
+    SglangLaunch {
+        tensor_parallel: size(SGLANG.tensor, defaults.tensor_parallel),
+        pipeline_parallel: size(SGLANG.pipeline, defaults.pipeline_parallel),
+        data_parallel: size(SGLANG.data, defaults.data_parallel),
+        stream_interval: size(&["stream-interval"], defaults.stream_interval),
+        chunked_prefill: chunk(flags),
+        disaggregation: match flags.text(&["disaggregation-mode"]).as_deref() {
+            Some("prefill") => Disaggregation::Prefill,
+            Some("decode") => Disaggregation::Decode,
+            Some(_) | None => Disaggregation::Unified,
+        },
+        speculative: flags.text(&["speculative-algorithm", "speculative-algo"]),
+        overlap: !flags.on("disable-overlap-schedule"),
+        metrics: flags.on("enable-metrics"),
+        tracing: flags.on("enable-trace"),
+        skip_tokenizer: flags.on("skip-tokenizer-init"),
+        rust_server: false,
+    }
+}
+
+/// A chunk's size; below zero means that prompts are not chunked.
+fn chunk(flags: &Flags) -> Option<u32> {
+    let size: i64 = flags.values(&["chunked-prefill-size"])?.first()?.parse().ok()?;
+    Some(u32::try_from(size).unwrap_or(0))
 }
 
 /// Flags as they were given: names without dashes, `_` as `-`; the later of two counts.
@@ -310,6 +344,25 @@ mod tests {
             (Some(2), Some(3), Some(30000))
         );
         assert!(launch.stats_off);
+        assert_eq!(
+            launch.sglang,
+            Some(SglangLaunch { tensor_parallel: 2, data_parallel: 3, ..SglangLaunch::default() })
+        );
+    }
+
+    #[test]
+    fn what_only_sglang_is_told_is_read() {
+        let line = "--model-path m --stream-interval 4 --chunked-prefill-size -1 --disaggregation-mode decode \
+                    --speculative-algorithm NGRAM --disable-overlap-schedule --enable-metrics --enable-trace";
+        let told = Launch::read(Engine::Sglang, &words(line), None).sglang.unwrap();
+        assert_eq!((told.stream_interval, told.chunked_prefill), (4, Some(0)));
+        assert_eq!(told.disaggregation, Disaggregation::Decode);
+        assert_eq!(told.speculative.as_deref(), Some("NGRAM"));
+        assert!(!told.overlap && told.metrics && told.tracing && !told.skip_tokenizer);
+        let other =
+            Launch::read(Engine::Sglang, &words("--chunked-prefill-size=32"), Some("enable-metrics: true"));
+        assert_eq!(other.sglang.map(|told| (told.chunked_prefill, told.metrics)), Some((Some(32), true)));
+        assert_eq!(vllm("m").sglang, None);
     }
 
     #[test]

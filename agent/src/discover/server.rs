@@ -144,6 +144,7 @@ impl Instance {
             models: self.launch.models(),
             schema: self.package.as_ref().and_then(|package| package.schema.clone()),
             resource: self.resource(host),
+            sglang: self.launch.sglang.clone(),
         }
     }
 
@@ -200,7 +201,15 @@ fn told(proc: &Proc, family: &Family, environ: &Environ) -> Launch {
     });
     let mut launch = Launch::read(engine, args, config.as_deref());
     launch.in_process |= environ.get("VLLM_ENABLE_V1_MULTIPROCESSING") == Some("0");
+    if let Some(sglang) = &mut launch.sglang {
+        sglang.rust_server = environ.get("SGLANG_RUST_SERVER").is_some_and(is_true);
+    }
     launch
+}
+
+/// What SGLang's `EnvBool` takes for yes (`sglang/srt/environ.py`).
+fn is_true(value: &str) -> bool {
+    matches!(value.to_ascii_lowercase().as_str(), "true" | "1" | "yes" | "y")
 }
 
 /// A server in a word or two, by its command line alone: `vllm org/model`.

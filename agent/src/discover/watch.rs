@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use enginetap_core::capture::fact::Role;
+use enginetap_core::capture::fact::{Engine, Role};
 use enginetap_core::capture::record::Body;
 use enginetap_core::ids::{Pid, ServerId};
 use enginetap_core::time::{MonoTime, Nanos};
@@ -79,6 +79,7 @@ pub struct Watch {
 
 #[derive(Debug)]
 struct Followed {
+    engine: Engine,
     argv: Vec<String>,
     members: BTreeMap<Pid, Member>,
 }
@@ -130,6 +131,12 @@ impl Watch {
     #[must_use]
     pub fn member(&self, pid: Pid) -> Option<(ServerId, &Member)> {
         self.servers.iter().find_map(|(&id, followed)| Some((id, followed.members.get(&pid)?)))
+    }
+
+    /// The engine of a server.
+    #[must_use]
+    pub fn engine(&self, server: ServerId) -> Option<Engine> {
+        self.servers.get(&server).map(|followed| followed.engine)
     }
 
     /// The processes of a server and what they do.
@@ -213,7 +220,7 @@ impl Watch {
         self.last_id = self.last_id.saturating_add(1);
         let server = ServerId(self.last_id);
         let members = family.members.iter().map(|member| (member.entry.pid, member.clone())).collect();
-        self.servers.insert(server, Followed { argv: argv(family), members });
+        self.servers.insert(server, Followed { engine: family.engine, argv: argv(family), members });
         Change::Found { server, family: family.clone() }
     }
 

@@ -16,7 +16,6 @@ use crate::discover::server::{self, Instance};
 use crate::discover::sockets::Sockets;
 use crate::discover::tree::Family;
 use crate::discover::watch::{Change, Watch};
-use crate::exit::Refusal;
 
 /// The servers a session follows.
 #[derive(Debug)]
@@ -49,19 +48,11 @@ pub struct Changes {
 impl Follow {
     /// Follows these servers, or, where `all` is set, every one of the machine, those that start later too. `texts`:
     /// whether texts of tokens are wanted.
-    ///
-    /// # Errors
-    /// A [`Refusal`] when none of them runs an engine that this version can attach to.
-    pub fn new(proc: Proc, families: &[Family], all: bool, texts: bool) -> Result<Self> {
-        let known: Vec<Family> = families.iter().filter(|family| attachable(family)).cloned().collect();
-        if let (Some(family), true) = (families.first(), known.is_empty()) {
-            let what =
-                format!("the server of pid {} is SGLang: this version attaches to vLLM", family.root.pid.0);
-            return Err(Refusal::missing(what, "`enginetap ps` shows what can be attached to").into());
-        }
-        let (watch, found) = if all { (Watch::all(), Vec::new()) } else { Watch::chosen(&known) };
+    #[must_use]
+    pub fn new(proc: Proc, families: &[Family], all: bool, texts: bool) -> Self {
+        let (watch, found) = if all { (Watch::all(), Vec::new()) } else { Watch::chosen(families) };
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        Ok(Self { proc, host: host.trim().to_owned(), watch, found, ids: ConnIds::default(), texts })
+        Self { proc, host: host.trim().to_owned(), watch, found, ids: ConnIds::default(), texts }
     }
 
     /// How many servers are followed now.
@@ -90,8 +81,7 @@ impl Follow {
     pub fn look(&mut self, now: MonoTime) -> Result<Changes> {
         if now >= self.watch.due() {
             let families = server::families(&self.proc).context("cannot read the process table in /proc")?;
-            let known: Vec<Family> = families.into_iter().filter(attachable).collect();
-            self.found.extend(self.watch.scan(now, &known));
+            self.found.extend(self.watch.scan(now, &families));
         }
         let mut changes = Changes::default();
         for change in std::mem::take(&mut self.found) {
@@ -108,15 +98,19 @@ impl Follow {
                 changes.facts.push(Fact::Server(instance.fact(server, &self.host)));
                 changes.vocabularies.extend(self.vocabulary(&instance).map(|found| (server, found)));
                 for process in instance.process_facts(server) {
-                    changes.process(process);
+                    let role = process.role;
+                    changes.process(process, self.watches(server, role));
                 }
             }
-            Change::Joined { server, member } => changes.process(member.fact(server)),
+            Change::Joined { server, member } => {
+                changes.process(member.fact(server), self.watches(server, member.role));
+            }
             Change::Renamed { server, member, was } => {
-                if watches(was) && !watches(member.role) {
+                let watched = self.watches(server, member.role);
+                if self.watches(server, was) && !watched {
                     changes.gone.push(member.entry.pid);
                 }
-                changes.process(member.fact(server));
+                changes.process(member.fact(server), watched);
             }
             Change::Left { server: _, pid } => changes.gone.push(pid),
             Change::Gone(server) => {
@@ -148,8 +142,15 @@ impl Follow {
     /// Every process watched.
     #[must_use]
     pub fn watched(&self) -> Vec<Pid> {
-        let roles = self.watch.ids().flat_map(|server| self.watch.roles(server));
-        roles.filter(|(_, role)| watches(*role)).map(|(pid, _)| pid).collect()
+        let watched = |server| {
+            let roles = self.watch.roles(server).into_iter();
+            roles.filter(move |(_, role)| self.watches(server, *role)).map(|(pid, _)| pid)
+        };
+        self.watch.ids().flat_map(watched).collect()
+    }
+
+    fn watches(&self, server: ServerId, role: Role) -> bool {
+        self.watch.engine(server).is_some_and(|engine| watches(engine, role))
     }
 
     /// The sockets of some servers, with what is wanted of each.
@@ -161,9 +162,10 @@ impl Follow {
             let pids: Vec<Pid> = roles.keys().copied().collect();
             let sockets = Sockets::read(&self.proc, &pids);
             alive.extend(sockets.list().iter().map(|socket| socket.inode));
-            let of_watched = adopt(&sockets, &roles, &mut self.ids)
+            let Some(engine) = self.watch.engine(*server) else { continue };
+            let of_watched = adopt(engine, &sockets, &roles, &mut self.ids)
                 .into_iter()
-                .filter(|adoption| roles.get(&adoption.conn.pid).is_some_and(|role| watches(*role)));
+                .filter(|adoption| roles.get(&adoption.conn.pid).is_some_and(|role| watches(engine, *role)));
             adoptions.extend(of_watched);
         }
         if *servers == self.all() {
@@ -174,26 +176,21 @@ impl Follow {
 }
 
 impl Changes {
-    fn process(&mut self, process: Process) {
+    fn process(&mut self, process: Process, watched: bool) {
         self.servers.insert(process.server);
-        if watches(process.role) {
+        if watched {
             self.new.push(process.pid);
         }
         self.facts.push(Fact::Process(process));
     }
 }
 
-/// Whether a process's calls are looked at: a frontend's, whose end shows the whole conversation with its engines.
-fn watches(role: Role) -> bool {
-    match role {
-        Role::ApiServer => true,
-        Role::EngineCore | Role::Worker | Role::Coordinator | Role::Supervisor | Role::Other => false,
-    }
-}
-
-fn attachable(family: &Family) -> bool {
-    match family.engine {
-        Engine::Vllm => true,
-        Engine::Sglang => false,
+/// Whether a process's calls are looked at. Of vLLM the frontend's end shows the whole conversation with its engines; of
+/// SGLang the scheduler's calls tell when a step ended, and its standard error how it fares.
+fn watches(engine: Engine, role: Role) -> bool {
+    match (engine, role) {
+        (_, Role::ApiServer) | (Engine::Sglang, Role::EngineCore) => true,
+        (Engine::Vllm, Role::EngineCore) => false,
+        (_, Role::Worker | Role::Coordinator | Role::Supervisor | Role::Other) => false,
     }
 }

@@ -66,6 +66,73 @@ pub struct Server {
     pub schema: Option<Schema>,
     /// OTLP resource attributes: host.name, process.pid, container.id and so on.
     pub resource: Vec<(String, String)>,
+    /// How an SGLang server was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sglang: Option<SglangLaunch>,
+}
+
+/// What an SGLang server was told at its start that decides how its messages and moments read; the engine's defaults
+/// where it was told nothing. Mirrors `ServerArgs` of `sglang/srt/server_args.py` (0.5.23).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SglangLaunch {
+    /// Tensor-parallel size.
+    pub tensor_parallel: u32,
+    /// Pipeline-parallel size.
+    pub pipeline_parallel: u32,
+    /// Data-parallel size.
+    pub data_parallel: u32,
+    /// Steps between two messages of a streamed request.
+    pub stream_interval: u32,
+    /// Prompt tokens of one chunk at most; `None`: the engine chooses by its memory. 0: prompts are not chunked.
+    pub chunked_prefill: Option<u32>,
+    /// Which part of a disaggregated pair it is.
+    pub disaggregation: Disaggregation,
+    /// Speculative decoding's algorithm, where it is on.
+    pub speculative: Option<String>,
+    /// Whether the scheduler prepares a step while the one before runs.
+    pub overlap: bool,
+    /// Whether its own metrics are on: then its messages carry the scheduler's times (0.5.5 on).
+    pub metrics: bool,
+    /// Whether its own tracing is on.
+    pub tracing: bool,
+    /// Whether texts are made by the client: then the scheduler answers the frontend directly.
+    pub skip_tokenizer: bool,
+    /// Whether HTTP and tokenizer are Rust code inside the scheduler (`SGLANG_RUST_SERVER=1`): then neither the
+    /// frontend's messages nor its objects are there.
+    pub rust_server: bool,
+}
+
+impl Default for SglangLaunch {
+    fn default() -> Self {
+        Self {
+            tensor_parallel: 1,
+            pipeline_parallel: 1,
+            data_parallel: 1,
+            stream_interval: 1,
+            chunked_prefill: None,
+            disaggregation: Disaggregation::default(),
+            speculative: None,
+            overlap: true,
+            metrics: false,
+            tracing: false,
+            skip_tokenizer: false,
+            rust_server: false,
+        }
+    }
+}
+
+/// Which part of a disaggregated pair a server is (`--disaggregation-mode`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Disaggregation {
+    /// It does both.
+    #[default]
+    Unified,
+    /// Prefill only.
+    Prefill,
+    /// Decode only.
+    Decode,
 }
 
 /// What a process does in its server.
@@ -97,6 +164,40 @@ pub struct Process {
     pub role: Role,
     /// Its title or command name, for people.
     pub title: String,
+}
+
+/// One of the ways in which an engine is split over processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Parallel {
+    /// Data: each rank its own requests.
+    Data,
+    /// Pipeline: each rank some of the layers.
+    Pipeline,
+    /// Tensor: each rank a part of each layer.
+    Tensor,
+    /// Expert: each rank some of the experts.
+    Expert,
+}
+
+impl Process {
+    /// The process's rank by its title (`sglang::scheduler_DP0_PP1_TP2_EP3`, `VLLM::Worker_TP0`); `None` where the
+    /// title tells none: then there is one rank only.
+    #[must_use]
+    pub fn rank(&self, of: Parallel) -> Option<u32> {
+        let mark = match of {
+            Parallel::Data => "DP",
+            Parallel::Pipeline => "PP",
+            Parallel::Tensor => "TP",
+            Parallel::Expert => "EP",
+        };
+        let words: Vec<&str> = self.title.split('_').collect();
+        words.windows(2).find_map(|pair| match pair {
+            // `MOE_DP1`, `ATTN_CP0`: ranks of other groups.
+            ["MOE" | "ATTN", _] => None,
+            [_, word] => word.strip_prefix(mark)?.parse().ok(),
+            _ => None,
+        })
+    }
 }
 
 /// What kind of socket a connection is, and who is at its other end.
@@ -149,4 +250,32 @@ pub struct Shared {
     pub at: MonoTime,
     /// The bytes.
     pub bytes: Vec<u8>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ranks(title: &str) -> [Option<u32>; 4] {
+        let process =
+            Process { pid: Pid(1), server: ServerId(1), role: Role::EngineCore, title: title.to_owned() };
+        [Parallel::Data, Parallel::Pipeline, Parallel::Tensor, Parallel::Expert].map(|of| process.rank(of))
+    }
+
+    #[test]
+    fn ranks_stand_in_the_title() {
+        assert_eq!(ranks("sglang::scheduler"), [None; 4]);
+        assert_eq!(ranks("sglang::scheduler_DP1_PP0_TP12_EP3"), [Some(1), Some(0), Some(12), Some(3)]);
+        assert_eq!(ranks("sglang::scheduler_ATTN_CP1_MOE_DP1_TP0"), [None, None, Some(0), None]);
+        assert_eq!(ranks("VLLM::EngineCore_DP1"), [Some(1), None, None, None]);
+        assert_eq!(ranks("sglang::tokenizer_worker:77"), [None; 4]);
+        assert_eq!(ranks("x_TP_TPx_"), [None; 4]);
+    }
+
+    #[test]
+    fn a_capture_made_before_launch_options_were_kept_still_reads() {
+        let old = r#"{"id":1,"engine":"sglang","version":"0.5.6","models":[],"schema":null,"resource":[]}"#;
+        let server: Server = serde_json::from_str(old).unwrap();
+        assert_eq!(server.sglang, None);
+    }
 }

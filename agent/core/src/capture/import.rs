@@ -88,6 +88,7 @@ pub fn import<'a>(
 
 fn server(evidence: &Evidence, version: Option<&str>) -> Server {
     Server {
+        sglang: None,
         id: SERVER,
         engine: Engine::Vllm,
         version: version.or(evidence.version()).map(String::from),

@@ -6,6 +6,7 @@ use enginetap_core::dialect::schema::Schema;
 use enginetap_core::ids::Pid;
 use serde::Serialize;
 
+use super::sglang;
 use crate::discover::adopt::{ConnIds, adopt};
 use crate::discover::proc::Proc;
 use crate::discover::server::Instance;
@@ -70,11 +71,11 @@ pub struct Target {
     pub other_pids: bool,
 }
 
-fn ok(about: &'static str, what: impl Into<String>) -> Finding {
+pub(super) fn ok(about: &'static str, what: impl Into<String>) -> Finding {
     Finding { about, state: State::Ok, what: what.into(), next: String::new() }
 }
 
-fn limited(about: &'static str, what: impl Into<String>, next: impl Into<String>) -> Finding {
+pub(super) fn limited(about: &'static str, what: impl Into<String>, next: impl Into<String>) -> Finding {
     Finding { about, state: State::Limited, what: what.into(), next: next.into() }
 }
 
@@ -89,11 +90,12 @@ impl Target {
         let pids: Vec<Pid> = server.family.members.iter().map(|member| member.entry.pid).collect();
         let root = server.family.root.pid;
         let sockets = Sockets::read(proc, &pids);
-        let wanted: Vec<Socket> = adopt(&sockets, &server.roles(), &mut ConnIds::default())
-            .into_iter()
-            .filter(|adoption| adoption.verdict == Verdict::Payload)
-            .map(|adoption| adoption.conn.socket)
-            .collect();
+        let wanted: Vec<Socket> =
+            adopt(server.family.engine, &sockets, &server.roles(), &mut ConnIds::default())
+                .into_iter()
+                .filter(|adoption| adoption.verdict == Verdict::Payload)
+                .map(|adoption| adoption.conn.socket)
+                .collect();
         let engine_conns = wanted.iter().filter(|socket| is_engine(socket)).count();
         let api_servers = server.family.with_roles(&[Role::ApiServer]);
         Self {
@@ -163,7 +165,11 @@ fn of_support(support: &Support) -> Vec<Finding> {
 /// What stands for and against attaching to this server.
 #[must_use]
 pub fn of_target(server: &Instance, target: &Target) -> Vec<Finding> {
-    let mut findings = vec![engine(server), messages(server)];
+    let mut findings = vec![engine(server)];
+    match server.family.engine {
+        Engine::Vllm => findings.push(messages(server)),
+        Engine::Sglang => findings.extend(sglang::of(server)),
+    }
     findings.extend(sockets(server, target));
     findings.extend(flags(server));
     findings.push(seccomp(target));
@@ -188,11 +194,7 @@ fn engine(server: &Instance) -> Finding {
     let name = server.family.engine.name();
     let version = server.version().unwrap_or("of unknown version");
     match server.family.engine {
-        Engine::Sglang => bad(
-            "engine",
-            format!("{name} {version}: recognised, attaching to it is not built yet"),
-            "attach to vLLM servers with this version of enginetap",
-        ),
+        Engine::Sglang => ok("engine", format!("{name} {version}")),
         Engine::Vllm if server.v0 => limited(
             "engine",
             format!(
@@ -217,7 +219,6 @@ fn messages(server: &Instance) -> Finding {
             ),
         ),
         (None, Some(_)) => ok("messages", "field orders from the table of known versions"),
-        (None, None) if server.family.engine == Engine::Sglang => ok("messages", "not looked at"),
         (None, None) => limited(
             "messages",
             "field orders not found in the package: fields are told by their shape",

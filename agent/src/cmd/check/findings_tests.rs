@@ -72,10 +72,16 @@ fn a_version_in_the_table_needs_no_source_and_an_unknown_one_is_limited() {
 }
 
 #[test]
-fn sglang_and_unreadable_processes_stop_it() {
+fn sglang_says_where_each_thing_comes_from() {
     let mut sglang = server();
     sglang.family.engine = Engine::Sglang;
-    assert_eq!(states(&sglang, &target())["engine"], State::Bad);
+    let about = |name| of_target(&sglang, &target()).into_iter().find(|it| it.about == name).unwrap();
+    assert!(about("state").what.contains("/dev/shm"));
+    assert_eq!(about("times").state, State::Ok);
+}
+
+#[test]
+fn unreadable_processes_stop_it() {
     let unreadable = Target { unreadable: vec![Pid(10), Pid(11)], ..target() };
     assert_eq!(states(&server(), &unreadable)["sockets"], State::Bad);
 }

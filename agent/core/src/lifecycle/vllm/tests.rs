@@ -34,6 +34,7 @@ fn lifecycle(settings: Settings) -> Lifecycle {
         models: vec!["tiny".into()],
         schema: None,
         resource: Vec::new(),
+        sglang: None,
     });
     let role = Role::ApiServer;
     lifecycle.process(Process { pid: PID, server: SERVER, role, title: "vllm".into() });

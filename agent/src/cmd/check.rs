@@ -26,7 +26,7 @@ pub fn run(args: &Check) -> Result<Exit> {
     let target = Target::read(&proc, &server);
     let mut findings = machine();
     findings.extend(of_target(&server, &target));
-    let report = Report::new(View::of(&proc, &server), findings, probes());
+    let report = Report::new(server.family.engine, View::of(&proc, &server), findings, probes());
     print!("{}", if args.json { report.json()? } else { report.text() });
     Ok(if report.ok { Exit::Done } else { Exit::Missing })
 }

@@ -243,7 +243,8 @@ fn below(server: &View) -> Vec<String> {
         lines.push(format!("container {}", container.get(..12).unwrap_or(container)));
     }
     // Helpers without a title (multiprocessing's own) say nothing to people.
-    let tells = |process: &&ProcessView| process.role != role_name(Role::Other) || process.title.contains("::");
+    let tells =
+        |process: &&ProcessView| process.role != role_name(Role::Other) || process.title.contains("::");
     let processes = server.processes.iter().filter(tells);
     lines.extend(processes.map(|process| {
         let inner = process.namespace_pid.map(|pid| format!(" ({pid} in its container)")).unwrap_or_default();

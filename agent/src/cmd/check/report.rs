@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use anyhow::Result;
+use enginetap_core::capture::fact::Engine;
 use serde::Serialize;
 
 use super::findings::{Finding, Probe, State};
@@ -21,7 +22,10 @@ pub struct Report {
 }
 
 /// What can be seen of a server, and which findings take it away.
-const SIGHTS: [(&str, &[&str]); 5] = [
+type Sights = [(&'static str, &'static [&'static str])];
+
+/// Of vLLM.
+const VLLM: &Sights = &[
     ("entry spans: model, parameters, tokens, time to first token, content", &["TLS", "frontend"]),
     (
         "engine spans: queue, prefill, decode, inference, preemptions, cached tokens",
@@ -32,10 +36,27 @@ const SIGHTS: [(&str, &[&str]); 5] = [
     ("token counts and times per iteration (--level 2)", &["engine", "in-process"]),
 ];
 
+/// Of SGLang.
+const SGLANG: &Sights = &[
+    ("entry spans: model, parameters, tokens, time to first token, content", &["TLS"]),
+    ("request spans, frontend thread: tokenize, api_server_dispatch", &["frontend"]),
+    ("scheduler threads: request_process, prefill_waiting, prefill_forward, decode_forward and below", &[]),
+    ("boundaries equal to the engine's own, tracing and metrics off", &[]),
+    ("scheduler metrics: running, queued, tokens in use, throughput, cache hit rate", &[]),
+    ("token latencies", &["frontend"]),
+];
+
+fn sights_of(engine: Engine) -> &'static Sights {
+    match engine {
+        Engine::Vllm => VLLM,
+        Engine::Sglang => SGLANG,
+    }
+}
+
 impl Report {
     /// Draws the conclusions.
     #[must_use]
-    pub fn new(server: View, findings: Vec<Finding>, probes: Vec<Probe>) -> Self {
+    pub fn new(engine: Engine, server: View, findings: Vec<Finding>, probes: Vec<Probe>) -> Self {
         let in_process = server.attach == Attachable::HttpOnly;
         let missing = |about: &str| {
             let found = findings.iter().any(|it| it.about == about && it.state != State::Ok);
@@ -44,7 +65,11 @@ impl Report {
         let ok = findings.iter().all(|finding| finding.state != State::Bad);
         let sights = |wanted: bool| {
             let stands = move |takers: &&[&str]| takers.iter().any(|taker| missing(taker)) != wanted;
-            SIGHTS.iter().filter(move |(_, takers)| stands(takers)).map(|(sight, _)| *sight).collect()
+            sights_of(engine)
+                .iter()
+                .filter(move |(_, takers)| stands(takers))
+                .map(|(sight, _)| *sight)
+                .collect()
         };
         let (seen, not_seen) = if ok { (sights(true), sights(false)) } else { (Vec::new(), Vec::new()) };
         Self { ok, server, findings, probes, seen, not_seen }
@@ -141,7 +166,12 @@ mod tests {
             processes: Vec::new(),
         };
         let probe = |name, cost| Probe { name, hook: "h", purpose: "p", cost };
-        Report::new(view, findings, vec![probe("a", "dear"), probe("b", "cheap"), probe("c", "dear")])
+        Report::new(
+            Engine::Vllm,
+            view,
+            findings,
+            vec![probe("a", "dear"), probe("b", "cheap"), probe("c", "dear")],
+        )
     }
 
     fn finding(about: &'static str, state: State) -> Finding {
@@ -152,7 +182,7 @@ mod tests {
     fn all_well_means_all_is_seen() {
         let report = report(Attachable::Yes, Vec::new());
         assert!(report.ok && report.not_seen.is_empty());
-        assert_eq!(report.seen.len(), SIGHTS.len());
+        assert_eq!(report.seen.len(), VLLM.len());
         assert!(report.text().ends_with("\nAttaching works: enginetap attach --pid 42\n"));
     }
 
@@ -160,8 +190,8 @@ mod tests {
     fn a_limit_moves_what_it_takes_away_to_what_is_not_seen() {
         let tls = report(Attachable::Yes, vec![finding("TLS", State::Limited)]);
         assert!(tls.ok);
-        assert_eq!(tls.not_seen, [SIGHTS[0].0]);
-        assert_eq!(report(Attachable::HttpOnly, Vec::new()).seen, [SIGHTS[0].0]);
+        assert_eq!(tls.not_seen, [VLLM[0].0]);
+        assert_eq!(report(Attachable::HttpOnly, Vec::new()).seen, [VLLM[0].0]);
         assert!(tls.text().contains("  limited  TLS         what\n                       -> next\n"));
     }
 

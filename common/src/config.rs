@@ -7,6 +7,23 @@ pub const DEFAULT_CAP: u32 = 1024 * 1024;
 /// Most processes watched at once.
 pub const MAX_WATCHED: u32 = 4096;
 
+/// Buckets of the filter that every system call of the machine goes through: the lowest bits of a process id. A power
+/// of two.
+pub const FILTER_BUCKETS: usize = 8192;
+
+/// Most descriptors remembered whose `close` has yet to return although their number was given out anew.
+pub const MAX_OWED: u32 = 1024;
+
+/// How long such a `close` is waited for, nanoseconds: from the moment the number is free to the return of the call, in which
+/// its thread may wait for a core.
+pub const OWED_NS: u64 = 1_000_000_000;
+
+/// Bytes of the kernel's `struct task_struct` that one [`crate::watch::Command::Locate`] looks at.
+pub const LOCATE_BYTES: u32 = 256;
+
+/// Bytes of a `struct task_struct` that are worth looking at: it has some 10 KiB, without the registers at its end.
+pub const TASK_BYTES: u32 = 16 * 1024;
+
 /// Most connections known at once, and most descriptors of connections.
 pub const MAX_CONNS: u32 = 65_536;
 
@@ -52,15 +69,6 @@ pub struct Config {
     pub wake_at: u32,
     /// A [`Machine`].
     pub machine: u32,
-    /// Number of the system call `close`.
-    pub close: u32,
-    /// Offset of `child_pid` in the record of `sched:sched_process_fork`.
-    pub fork_child: u32,
-    /// Offset of `group_dead` in the record of `sched:sched_process_exit`; 0 where the kernel has no such field
-    /// (older than 6.16): there the end of the main thread stands for the end of the process.
-    pub exit_dead: u32,
-    /// Zero.
-    pub reserved: u32,
     /// By system call number: a [`crate::record::Call`], [`NEW_FD`], or 0 for a call of no interest.
     pub calls: [u8; MAX_SYSCALLS],
 }
@@ -72,10 +80,6 @@ impl Config {
         rings: 1,
         wake_at: 0,
         machine: Machine::X86_64 as u32,
-        close: 0,
-        fork_child: 0,
-        exit_dead: 0,
-        reserved: 0,
         calls: [0; MAX_SYSCALLS],
     };
 }

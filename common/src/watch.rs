@@ -21,8 +21,28 @@ pub struct FdKey {
 pub struct Slot {
     /// The connection's id, key of the connection table.
     pub conn: u64,
-    /// Not zero once the connection was found to be ignored: then this look-up is the only one.
-    pub ignored: u64,
+    /// Bits of [`slot`].
+    pub flags: u64,
+}
+
+/// Bits of [`Slot::flags`].
+pub mod slot {
+    /// The connection was found to be ignored: then this look-up is the only one.
+    pub const IGNORED: u64 = 1;
+    /// It is the number that counts, not the file behind it: a `close`, or another file under that number (`dup2`), changes
+    /// nothing. Only what is written counts.
+    pub const KEPT: u64 = 2;
+}
+
+/// Value of the table of closes that are owed: a descriptor's number was given out anew while the `close` that freed it, made
+/// by another thread, has yet to return.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Owed {
+    /// When the last of them was found out, nanoseconds of `CLOCK_MONOTONIC`.
+    pub since: u64,
+    /// How many.
+    pub count: u64,
 }
 
 /// What user space wants of a connection. Kept in the connection table; read at every call.
@@ -77,6 +97,15 @@ pub enum Command {
     Adopt = 2,
     /// `(pid, fd)`: takes a descriptor out of the tables.
     Forget = 3,
+    /// `(conn, pid, fd)`: as `Adopt`, but the number stays known whatever file it stands for ([`slot::KEPT`]).
+    Keep = 4,
+    /// `(pid)`: watches a process.
+    Watch = 5,
+    /// `(pid)`: watches it no more.
+    Unwatch = 6,
+    /// `(offset)`: looks for the ids of the calling thread in [`crate::config::LOCATE_BYTES`] of its `struct task_struct`, from that
+    /// offset on, and keeps the place where it found them.
+    Locate = 7,
 }
 
 /// What `control` answers.
@@ -85,9 +114,9 @@ pub enum Command {
 pub enum Answer {
     /// Done.
     Done = 0,
-    /// The descriptor is known already ([`Command::Adopt`]).
+    /// The descriptor or process is known already.
     Known = 1,
-    /// No such connection or descriptor.
+    /// No such connection, descriptor, process or place.
     Unknown = 2,
     /// The table is full.
     Full = 3,

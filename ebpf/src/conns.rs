@@ -3,13 +3,14 @@
 use core::intrinsics::{AtomicOrdering, atomic_xadd, atomic_xsub};
 
 use aya_ebpf::bindings::{BPF_ANY, BPF_NOEXIST};
-use aya_ebpf::helpers::generated::{bpf_get_current_pid_tgid, bpf_get_smp_processor_id};
+use aya_ebpf::helpers::generated::{bpf_get_current_pid_tgid, bpf_get_smp_processor_id, bpf_ktime_get_ns};
+use enginetap_common::config::OWED_NS;
 use enginetap_common::loss::Loss;
 use enginetap_common::record::Kind;
-use enginetap_common::watch::{Conn, FdKey, KERNEL_CONN, Slot};
+use enginetap_common::watch::{Answer, Conn, FdKey, KERNEL_CONN, Owed, Slot, slot};
 
 use crate::emit::{Head, event, lost};
-use crate::maps::{CONNS, FDS, LAST_ID, WATCHED};
+use crate::maps::{self, CONNS, FDS, LAST_ID, OWED, WATCHED};
 
 /// The ordering of the counters. They need none among each other, but for a relaxed addition LLVM (22) leaves the old value
 /// out. The intrinsics, since the target's `core` has no atomic types that add: it promises no more than the oldest
@@ -20,8 +21,43 @@ const ORDER: AtomicOrdering = AtomicOrdering::AcqRel;
 #[inline(always)]
 pub fn watched() -> Option<u32> {
     let pid = current();
+    if !may_be_watched(pid) {
+        return None;
+    }
     WATCHED.get_ptr(pid)?;
     Some(pid)
+}
+
+/// Whether a process may be watched; false for nearly every other.
+#[inline(always)]
+pub fn may_be_watched(pid: u32) -> bool {
+    // SAFETY: a global.
+    unsafe { maps::read(maps::bucket(pid)) != 0 }
+}
+
+/// Watches a process.
+#[inline(always)]
+pub fn watch(pid: u32) -> Answer {
+    match WATCHED.insert(pid, 1, u64::from(BPF_NOEXIST)) {
+        Ok(()) => {
+            // SAFETY: a global, aligned.
+            unsafe { atomic_xadd::<u32, u32, ORDER>(maps::bucket(pid), 1) };
+            Answer::Done
+        }
+        Err(_) if WATCHED.get_ptr(pid).is_some() => Answer::Known,
+        Err(_) => Answer::Full,
+    }
+}
+
+/// Watches a process no more. Only who really took it out counts it down.
+#[inline(always)]
+pub fn unwatch(pid: u32) -> Answer {
+    if WATCHED.remove(pid).is_err() {
+        return Answer::Unknown;
+    }
+    // SAFETY: a global, aligned.
+    unsafe { atomic_xsub::<u32, u32, ORDER>(maps::bucket(pid), 1) };
+    Answer::Done
 }
 
 /// The current process (tgid).
@@ -46,7 +82,7 @@ fn fresh_id() -> Option<u64> {
 #[inline(always)]
 pub fn open(key: FdKey) -> Option<u64> {
     let conn = fresh_id()?;
-    if put(key, conn, BPF_ANY) {
+    if put(key, Slot { conn, flags: 0 }, BPF_ANY) {
         return Some(conn);
     }
     lost(Loss::ConnsFull, 1);
@@ -55,14 +91,14 @@ pub fn open(key: FdKey) -> Option<u64> {
 
 /// Enters `key` as the first descriptor of a new connection.
 #[inline(always)]
-fn put(key: FdKey, conn: u64, flags: u32) -> bool {
+fn put(key: FdKey, slot: Slot, flags: u32) -> bool {
     let value = Conn { rx: 0, tx: 0, verdict: 0, refs: 1 };
-    if CONNS.insert(conn, value, u64::from(BPF_NOEXIST)).is_err() {
+    if CONNS.insert(slot.conn, value, u64::from(BPF_NOEXIST)).is_err() {
         return false;
     }
-    let entered = FDS.insert(key, Slot { conn, ignored: 0 }, u64::from(flags)).is_ok();
+    let entered = FDS.insert(key, slot, u64::from(flags)).is_ok();
     if !entered {
-        let _ = CONNS.remove(conn);
+        let _ = CONNS.remove(slot.conn);
     }
     entered
 }
@@ -80,18 +116,30 @@ pub fn share(key: FdKey, slot: Slot, flags: u32) -> Result<(), i32> {
 
 /// Enters a descriptor under a connection id that user space gave.
 #[inline(always)]
-pub fn adopt(key: FdKey, conn: u64) -> Result<(), i32> {
-    if CONNS.get_ptr(conn).is_some() {
-        return share(key, Slot { conn, ignored: 0 }, BPF_NOEXIST);
+pub fn adopt(key: FdKey, slot: Slot) -> Result<(), i32> {
+    if CONNS.get_ptr(slot.conn).is_some() {
+        return share(key, slot, BPF_NOEXIST);
     }
-    if put(key, conn, BPF_NOEXIST) { Ok(()) } else { Err(0) }
+    if put(key, slot, BPF_NOEXIST) { Ok(()) } else { Err(0) }
+}
+
+/// What stands under a descriptor.
+#[inline(always)]
+pub fn slot(key: FdKey) -> Option<Slot> {
+    // SAFETY: copied at once.
+    Some(unsafe { *FDS.get_ptr(key)? })
+}
+
+/// Whether a descriptor is one whose number counts, whatever file it stands for.
+#[inline(always)]
+pub fn is_kept(key: FdKey) -> bool {
+    slot(key).is_some_and(|slot| slot.flags & slot::KEPT != 0)
 }
 
 /// Takes a descriptor out of the tables, its connection too when it was the last; the connection it stood for.
 #[inline(always)]
 pub fn release(key: FdKey) -> Option<u64> {
-    // SAFETY: copied at once.
-    let Slot { conn, .. } = unsafe { *FDS.get_ptr(key)? };
+    let Slot { conn, .. } = slot(key)?;
     FDS.remove(key).ok()?;
     let value = CONNS.get_ptr_mut(conn)?;
     // SAFETY: a live value of the table, aligned.
@@ -105,9 +153,62 @@ pub fn release(key: FdKey) -> Option<u64> {
 /// The same, and tells of it; whether there was anything to tell.
 #[inline(always)]
 pub fn close(key: FdKey, call: u32) -> bool {
+    if is_kept(key) {
+        return false;
+    }
     let Some(conn) = release(key) else { return false };
     event(Head::new(Kind::Close, call, conn, key.fd, 0), false);
     true
+}
+
+/// The same for a number that a call has given out anew: the `close` that freed it, by another thread, has not returned yet,
+/// and when it does it must not be taken for the new descriptor's.
+///
+/// The debt is noted before the descriptor is taken out, and struck when that `close` did so in between: whichever comes
+/// first, exactly one of the two tells of it.
+#[inline(always)]
+pub fn displace(key: FdKey, call: u32) {
+    if FDS.get_ptr(key).is_none() || is_kept(key) {
+        return;
+    }
+    owe(key);
+    if !close(key, call) {
+        was_owed(key);
+    }
+}
+
+#[inline(always)]
+fn owe(key: FdKey) {
+    // SAFETY: a helper without preconditions.
+    let now = unsafe { bpf_ktime_get_ns() };
+    let _ = OWED.insert(key, Owed { since: now, count: 0 }, u64::from(BPF_NOEXIST));
+    let Some(owed) = OWED.get_ptr_mut(key) else { return };
+    // SAFETY: a live value of the table, aligned.
+    unsafe {
+        if now.wrapping_sub((*owed).since) >= OWED_NS {
+            (*owed).count = 0;
+        }
+        (*owed).since = now;
+        atomic_xadd::<u64, u64, ORDER>(&raw mut (*owed).count, 1);
+    }
+}
+
+/// Whether a `close` that returns now is one that was owed.
+#[inline(always)]
+pub fn was_owed(key: FdKey) -> bool {
+    let Some(owed) = OWED.get_ptr_mut(key) else { return false };
+    // SAFETY: a live value of the table, aligned; and a helper without preconditions.
+    unsafe {
+        if (*owed).count == 0 || bpf_ktime_get_ns().wrapping_sub((*owed).since) >= OWED_NS {
+            return false;
+        }
+        // Another may have taken the last one meanwhile: then it is given back.
+        let before = atomic_xsub::<u64, u64, ORDER>(&raw mut (*owed).count, 1) as i64;
+        if before <= 0 {
+            atomic_xadd::<u64, u64, ORDER>(&raw mut (*owed).count, 1);
+        }
+        before > 0
+    }
 }
 
 /// Moves one direction of a stream on by `n`; the offset before.

@@ -1,35 +1,40 @@
-//! The two programs that run at every system call of the machine: they must be cheap for everybody else.
+//! The one program that runs at every system call of the machine: it must be cheap for everybody else.
 
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
-use aya_log_ebpf::debug;
 use core::ffi::c_void;
 use enginetap_common::record::Call;
-use enginetap_common::watch::FdKey;
+use enginetap_common::watch::{FdKey, slot};
 
-use crate::maps::{FDS, JUMP, Syscall, WORK, call_of, config};
+use crate::maps::{JUMP, Syscall, WORK, call_of};
 use crate::{conns, regs};
 
-/// Every return from a system call.
+/// Every return from a system call. Those of processes that are not watched go at the first load.
 #[raw_tracepoint(tracepoint = "sys_exit")]
 pub fn sys_exit(ctx: RawTracePointContext) -> i32 {
-    dispatch(&ctx);
+    let pid = conns::current();
+    if conns::may_be_watched(pid) {
+        dispatch(&ctx, pid);
+    }
     0
 }
 
+/// Most calls of a watched process wait, or yield: they go at the second load. A descriptor that is known is a watched
+/// process's, so only what is not known yet asks the table of processes.
 #[inline(always)]
-fn dispatch(ctx: &RawTracePointContext) -> Option<()> {
-    let pid = conns::watched()?;
+fn dispatch(ctx: &RawTracePointContext, pid: u32) -> Option<()> {
     let regs = regs::read(ctx.arg::<*const c_void>(0))?;
     let number = u32::from(call_of(regs.number));
     if number == 0 {
         return None;
     }
     let ret = ctx.arg::<u64>(1) as i64;
-    let mut conn = 0;
-    if moves_bytes(number) {
-        conn = find(FdKey { pid, fd: regs.args[0] as i32 }, number, ret)?;
-    }
+    let conn = if moves_bytes(number) {
+        find(FdKey { pid, fd: regs.args[0] as i32 }, number, ret)?
+    } else {
+        conns::watched()?;
+        0
+    };
     let work = WORK.get_ptr_mut(0)?;
     // SAFETY: this CPU's own memory.
     unsafe { (*work).call = Syscall { number, message: 0, ret, args: regs.args, conn } };
@@ -52,10 +57,9 @@ fn find(key: FdKey, number: u32, ret: i64) -> Option<u64> {
     if ret < 0 || (ret == 0 && !receives) {
         return None;
     }
-    if let Some(slot) = FDS.get_ptr(key) {
-        // SAFETY: copied at once.
-        let slot = unsafe { *slot };
-        return (slot.ignored == 0).then_some(slot.conn);
+    if let Some(slot) = conns::slot(key) {
+        let bars = if receives { slot::IGNORED | slot::KEPT } else { slot::IGNORED };
+        return (slot.flags & bars == 0).then_some(slot.conn);
     }
     let socket_call = number == Call::Recvfrom as u32
         || number == Call::Recvmsg as u32
@@ -63,26 +67,9 @@ fn find(key: FdKey, number: u32, ret: i64) -> Option<u64> {
         || number == Call::Sendto as u32
         || number == Call::Sendmsg as u32
         || number == Call::Sendmmsg as u32;
-    if socket_call && ret > 0 { conns::open(key) } else { None }
-}
-
-/// Every entry into a system call; all but `close` go at once.
-#[raw_tracepoint(tracepoint = "sys_enter")]
-pub fn sys_enter(ctx: RawTracePointContext) -> i32 {
-    // SAFETY: a field of the configuration.
-    if ctx.arg::<u64>(1) == u64::from(unsafe { config!(close) }) {
-        closing(&ctx);
+    if !socket_call || ret == 0 {
+        return None;
     }
-    0
-}
-
-#[inline(always)]
-fn closing(ctx: &RawTracePointContext) -> Option<()> {
-    let pid = conns::watched()?;
-    let regs = regs::read(ctx.arg::<*const c_void>(0))?;
-    let key = FdKey { pid, fd: regs.args[0] as i32 };
-    if conns::close(key, Call::Close as u32) {
-        debug!(ctx, "process {} closed descriptor {} of a connection", pid, key.fd);
-    }
-    Some(())
+    conns::watched()?;
+    conns::open(key)
 }

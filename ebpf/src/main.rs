@@ -1,16 +1,17 @@
 //! The kernel programs of enginetap: what they hook, and nothing of what it means.
 //!
 //! ```text
-//! sys_exit ── watched process? ── call of interest? ── connection? ──tail call──> bytes | vector | messages
-//!                                                                                  unseen | opened | duplicated | renumbered
-//! sys_enter ─ close? ── watched process? ── connection? ── closed
+//! sys_exit ── watched process? ── call of interest? ── connection? ──tail call──> bytes | vector | messages | unseen
+//!                                                                                  opened | duplicated | renumbered | closed
 //! sched_process_{fork,exec,exit} ── watched process?
+//! forward: a function of a watched process
 //! control: the agent's own commands, run by BPF_PROG_TEST_RUN
 //! ```
 //!
-//! Socket calls are seen when they *return*: only then is the length known that was really moved, and their
-//! arguments still stand in the saved registers, so nothing needs to be kept between entry and exit. Only `close`
-//! is seen at its entry, since afterwards another thread may already have got the same descriptor number.
+//! Calls are seen when they *return*: only then is the length known that was really moved, and their arguments still
+//! stand in the saved registers, so nothing needs to be kept between entry and exit, and nothing runs at the entry: half
+//! the cost for the whole machine. When a `close` returns, another thread may already have got the same descriptor
+//! number: then it owes nothing to the new one (`conns::displace`).
 //!
 //! Each hook family is its own small program behind a tail call, so that the verifier is quick.
 #![no_std]
@@ -23,6 +24,7 @@ mod control;
 mod dispatch;
 mod emit;
 mod maps;
+mod marks;
 mod opened;
 mod regs;
 mod sched;

@@ -2,12 +2,14 @@
 
 use core::ptr;
 
-use aya_ebpf::btf_maps::{ArrayOfMaps, HashMap, PerCpuArray, ProgramArray, RingBuf};
+use aya_ebpf::btf_maps::{ArrayOfMaps, HashMap, LruHashMap, PerCpuArray, ProgramArray, RingBuf};
 use aya_ebpf::macros::btf_map;
-use enginetap_common::config::{Config, JUMPS, MAX_CONNS, MAX_RINGS, MAX_SYSCALLS, MAX_WATCHED};
+use enginetap_common::config::{
+    Config, FILTER_BUCKETS, JUMPS, MAX_CONNS, MAX_OWED, MAX_RINGS, MAX_SYSCALLS, MAX_WATCHED,
+};
 use enginetap_common::loss::Loss;
 use enginetap_common::record::PIECE_LEN;
-use enginetap_common::watch::{Conn, FdKey, Slot};
+use enginetap_common::watch::{Conn, FdKey, Owed, Slot};
 
 use crate::emit::Head;
 
@@ -22,6 +24,17 @@ pub static FDS: HashMap<FdKey, Slot, { MAX_CONNS as usize }> = HashMap::new();
 /// Connections, by id.
 #[btf_map]
 pub static CONNS: HashMap<u64, Conn, { MAX_CONNS as usize }> = HashMap::new();
+
+/// Closes that have yet to return although the number was given out anew. One that never returns goes when room is needed.
+#[btf_map]
+pub static OWED: LruHashMap<FdKey, Owed, { MAX_OWED as usize }> = LruHashMap::new();
+
+/// How many processes are watched whose id has these lowest bits: what every system call of the machine looks at. A
+/// plain global, since reading it is one load, where a look-up in a hash map is a call.
+static mut FILTER: [u32; FILTER_BUCKETS] = [0; FILTER_BUCKETS];
+
+/// Where the process id stands in the kernel's `struct task_struct`; 0 until [`crate::control`] has found it.
+static mut TASK_PID: u32 = 0;
 
 /// The programs behind `sys_exit`, by [`enginetap_common::record::Call`] or [`enginetap_common::config::NEW_FD`].
 #[btf_map]
@@ -113,10 +126,23 @@ pub fn config_ptr() -> *const Config {
     &raw const CONFIG
 }
 
+/// The bucket of a process in the filter.
+#[inline(always)]
+pub fn bucket(pid: u32) -> *mut u32 {
+    // SAFETY: inside the table, by the mask.
+    unsafe { (&raw mut FILTER).cast::<u32>().add(pid as usize & (FILTER_BUCKETS - 1)) }
+}
+
+/// Where [`TASK_PID`] lies.
+#[inline(always)]
+pub fn task_pid() -> *mut u32 {
+    &raw mut TASK_PID
+}
+
 /// A volatile read.
 ///
 /// # Safety
-/// `at` points into [`CONFIG`].
+/// `at` points into [`CONFIG`] or another global.
 #[inline(always)]
 pub unsafe fn read<T: Copy>(at: *const T) -> T {
     // SAFETY: by the caller.

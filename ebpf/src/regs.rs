@@ -2,6 +2,7 @@
 
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
+use core::ptr;
 
 use aya_ebpf::helpers::generated::bpf_probe_read_kernel;
 use enginetap_common::config::Machine;
@@ -41,11 +42,17 @@ fn aarch64(regs: *const c_void) -> Option<Regs> {
 
 #[inline(always)]
 fn words<const N: usize>(regs: *const c_void, offset: usize) -> Option<[u64; N]> {
-    let mut words = MaybeUninit::<[u64; N]>::uninit();
-    // SAFETY: the helper checks the source and writes the whole destination, also when it fails (zeroes).
+    kernel(regs.addr() as u64 + offset as u64)
+}
+
+/// Reads a value from the kernel's memory.
+#[inline(always)]
+pub fn kernel<T: Copy>(at: u64) -> Option<T> {
+    let mut value = MaybeUninit::<T>::uninit();
+    // SAFETY: the helper checks the source and writes the whole value, also when it fails (zeroes).
     unsafe {
-        let source = regs.byte_add(offset);
-        let failed = bpf_probe_read_kernel(words.as_mut_ptr().cast(), size_of::<[u64; N]>() as u32, source);
-        (failed == 0).then(|| words.assume_init())
+        let source = ptr::without_provenance(at as usize);
+        let failed = bpf_probe_read_kernel(value.as_mut_ptr().cast(), size_of::<T>() as u32, source);
+        (failed == 0).then(|| value.assume_init())
     }
 }

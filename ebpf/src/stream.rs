@@ -10,7 +10,7 @@ use aya_ebpf::programs::RawTracePointContext;
 use enginetap_common::config::{MAX_BUFFERS, MAX_MESSAGES};
 use enginetap_common::loss::Loss;
 use enginetap_common::record::{Call, HEADER_LEN, Kind, MAX_PIECES, PIECE_LEN, flags};
-use enginetap_common::watch::{FdKey, Verdict};
+use enginetap_common::watch::{FdKey, Verdict, slot};
 
 use crate::conns;
 use crate::emit::{Head, Ring, lost, negative, with_flags};
@@ -91,9 +91,9 @@ impl Flow {
         // SAFETY: a live value of the table.
         let verdict = Verdict::from_u32(unsafe { (*conn).verdict });
         if verdict == Verdict::Ignore {
-            if let Some(slot) = FDS.get_ptr_mut(key) {
+            if let Some(place) = FDS.get_ptr_mut(key) {
                 // SAFETY: a live value of the table.
-                unsafe { (*slot).ignored = 1 };
+                unsafe { (*place).flags |= slot::IGNORED };
             }
             return None;
         }
@@ -398,9 +398,8 @@ fn gaps() -> Option<()> {
 #[inline(always)]
 fn splice_end(work: *mut Work, fd: u64, total: u32, kind: Kind) -> Option<()> {
     let key = FdKey { pid: conns::current(), fd: fd as i32 };
-    // SAFETY: copied at once.
-    let slot = unsafe { *FDS.get_ptr(key)? };
-    if slot.ignored != 0 {
+    let slot = conns::slot(key)?;
+    if slot.flags != 0 {
         return None;
     }
     // SAFETY: this CPU's own memory.

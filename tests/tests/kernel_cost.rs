@@ -26,7 +26,8 @@ fn loading_and_detaching_take_what_is_printed_and_leave_nothing() -> Result<()> 
     let (now, peak) = resident()?;
     println!("resident: {small} KiB before, {now} KiB loaded, {peak} KiB at the peak");
     let ids = live.probe.program_ids()?;
-    ensure!(ids.len() == enginetap::probe::PROGRAMS.len());
+    // One of the two on the end of processes, and none on forwards.
+    ensure!(ids.len() == enginetap::probe::PROGRAMS.len() - 2);
     let before = Instant::now();
     drop(live);
     println!("load and attach {loaded:?}, detach {:?}", before.elapsed());

@@ -1,5 +1,6 @@
 //! What the kernel programs make of descriptors and processes that come and go. On the running kernel; as root.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use anyhow::{Context, Result};
@@ -51,6 +52,59 @@ for round in range(3):
         assert_eq!(closes.count(), 1);
     }
     assert_eq!(live.probe.descriptors(script.pid())?, [], "nothing is left in the tables");
+    Ok(())
+}
+
+#[test]
+fn a_number_that_another_thread_gets_while_its_close_returns_is_another_connection() -> Result<()> {
+    let mut live = Live::load(&Options { ring_bytes_total: 32 * 1024 * 1024, ..Options::default() })?;
+    let mut script = live.script(
+        "
+import queue
+sys.setswitchinterval(1e-5)
+listener = socket.create_server(('127.0.0.1', 0), backlog=500)
+rubbish = [queue.SimpleQueue() for _ in range(4)]
+def closer(mine):
+    while (fd := mine.get()) is not None: os.close(fd)
+def client(first):
+    for i in range(first, first + 500):
+        one = socket.create_connection(listener.getsockname())
+        one.send(b'%08d' % i); one.recv(1)
+        rubbish[i % 4].put(one.detach())
+def server():
+    for _ in range(500):
+        one, _ = listener.accept()
+        exactly(one, 8); one.send(b'.')
+        rubbish[one.fileno() % 4].put(one.detach())
+ready()
+closers = [threading.Thread(target=closer, args=(mine,)) for mine in rubbish]
+others = [threading.Thread(target=client, args=(i * 500,)) for i in range(3)]
+others += [threading.Thread(target=server) for _ in range(3)]
+for thread in closers + others: thread.start()
+for thread in others: thread.join()
+for mine in rubbish: mine.put(None)
+for thread in closers: thread.join()
+",
+    )?;
+    script.go()?;
+    live.finish(&mut script)?;
+    assert_eq!(live.lost()?, 0);
+    let streams = live.streams();
+    let conns = [live.conns(true), live.conns(false)].concat();
+    assert_eq!(conns.len(), 3000);
+    let mut closes = BTreeMap::<ConnId, usize>::new();
+    for record in live.parsed() {
+        if let Body::Close { conn, .. } = record.body {
+            *closes.entry(conn).or_default() += 1;
+        }
+    }
+    assert_eq!(closes.len(), 3000);
+    assert!(closes.values().all(|count| *count == 1), "each is closed once");
+    let received: BTreeSet<_> =
+        live.conns(true).iter().map(|(conn, _)| streams[&(*conn, false)].whole()).collect();
+    let sent: BTreeSet<_> = (0..1500).map(|i| Some(format!("{i:08}").into_bytes())).collect();
+    assert!(received == sent, "each has its own eight bytes");
+    assert_eq!(live.probe.descriptors(script.pid())?, []);
     Ok(())
 }
 

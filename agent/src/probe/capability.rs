@@ -1,11 +1,11 @@
 //! Whether this machine, kernel and user let the kernel programs run, as facts; and what to do where not.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::thread::{CapabilitySet, capabilities};
 
-use super::{syscalls, tracefs};
+use super::syscalls;
 
 /// The oldest kernel the programs load on.
 pub const OLDEST: (u32, u32) = (5, 15);
@@ -20,6 +20,8 @@ pub enum CostClass {
     EverySyscall,
     /// About a microsecond at each call that moves bytes on a watched connection.
     PerCall,
+    /// One to ten microseconds at each forward of the model.
+    PerForward,
     /// Only when a process starts, changes its program or ends.
     Rare,
 }
@@ -31,6 +33,7 @@ impl CostClass {
         match self {
             Self::EverySyscall => "tens of ns at every system call of the machine",
             Self::PerCall => "about 1 us at each call that moves bytes on a watched connection",
+            Self::PerForward => "1 to 10 us at each forward of the model",
             Self::Rare => "only when a process starts, changes its program or ends",
         }
     }
@@ -49,19 +52,16 @@ pub struct Program {
     pub cost: CostClass,
 }
 
+/// The program on the end of processes on kernels that do not tell a process's end from a thread's.
+pub(super) const EXITED_UNTOLD: &str = "exited_untold";
+
 const fn program(name: &'static str, hook: &'static str, purpose: &'static str, cost: CostClass) -> Program {
     Program { name, hook, purpose, cost }
 }
 
 /// Every kernel program.
-pub const PROGRAMS: [Program; 13] = [
-    program(
-        "sys_exit",
-        "raw_syscalls:sys_exit",
-        "finds the calls of watched processes",
-        CostClass::EverySyscall,
-    ),
-    program("sys_enter", "raw_syscalls:sys_enter", "sees connections closed", CostClass::EverySyscall),
+pub const PROGRAMS: [Program; 15] = [
+    program("sys_exit", "sys_exit", "finds the calls of watched processes", CostClass::EverySyscall),
     program("bytes", "behind sys_exit", "read, write, recvfrom, sendto", CostClass::PerCall),
     program("vector", "behind sys_exit", "readv, writev, recvmsg, sendmsg", CostClass::PerCall),
     program("messages", "behind sys_exit", "recvmmsg, sendmmsg", CostClass::PerCall),
@@ -69,9 +69,12 @@ pub const PROGRAMS: [Program; 13] = [
     program("opened", "behind sys_exit", "accept, connect", CostClass::PerCall),
     program("duplicated", "behind sys_exit", "dup, fcntl", CostClass::PerCall),
     program("renumbered", "behind sys_exit", "descriptors that are no connections", CostClass::PerCall),
-    program("forked", "sched:sched_process_fork", "follows new processes", CostClass::Rare),
-    program("executed", "sched:sched_process_exec", "follows restarts", CostClass::Rare),
-    program("exited", "sched:sched_process_exit", "sees processes end", CostClass::Rare),
+    program("closed", "behind sys_exit", "sees connections closed", CostClass::PerCall),
+    program("forward", "a function of the model", "marks each forward", CostClass::PerForward),
+    program("forked", "sched_process_fork", "follows new processes", CostClass::Rare),
+    program("executed", "sched_process_exec", "follows restarts", CostClass::Rare),
+    program("exited", "sched_process_exit", "sees processes end", CostClass::Rare),
+    program(EXITED_UNTOLD, "sched_process_exit", "the same before Linux 6.16", CostClass::Rare),
     program("control", "not attached", "the agent's own commands", CostClass::Rare),
 ];
 
@@ -86,12 +89,8 @@ pub struct Support {
     pub machine: bool,
     /// Whether the kernel describes its own types (not needed by any program; other tools want it).
     pub btf: bool,
-    /// Where tracefs is mounted.
-    pub tracefs: Option<PathBuf>,
     /// Whether this process may load and attach: `CAP_BPF` and `CAP_PERFMON`, or `CAP_SYS_ADMIN`.
     pub may_load: bool,
-    /// Whether this process may mount what is not mounted: `CAP_SYS_ADMIN`.
-    pub may_mount: bool,
     /// Whether this process may read other users' processes: `CAP_SYS_PTRACE`.
     pub may_look: bool,
     /// The kernel's lockdown mode (`none`, `integrity`, `confidentiality`), where it has one.
@@ -128,9 +127,7 @@ impl Support {
             release,
             machine: syscalls::machine().is_some(),
             btf: Path::new("/sys/kernel/btf/vmlinux").exists(),
-            tracefs: tracefs::find(),
             may_load: admin || effective.contains(CapabilitySet::BPF | CapabilitySet::PERFMON),
-            may_mount: admin,
             may_look: effective.contains(CapabilitySet::SYS_PTRACE),
             lockdown: fs::read_to_string("/sys/kernel/security/lockdown").ok().and_then(|text| chosen(&text)),
             host_pids: fs::read_link("/proc/self/ns/pid").is_ok_and(|link| is_first_pid_namespace(&link)),
@@ -141,7 +138,7 @@ impl Support {
     /// What stands in the way of the kernel programs; nothing where they will run.
     #[must_use]
     pub fn obstacles(&self) -> Vec<Obstacle> {
-        let Self { release, version, machine, btf: _, tracefs, may_load, may_mount, may_look, .. } = self;
+        let Self { release, version, machine, may_load, may_look, .. } = self;
         let mut found = Vec::new();
         if !machine {
             found
@@ -164,12 +161,6 @@ impl Support {
             found.push(obstacle(
                 "not allowed to look into other users' processes: CAP_SYS_PTRACE is missing",
                 "run as root, or add the capability SYS_PTRACE",
-            ));
-        }
-        if tracefs.is_none() && !may_mount {
-            found.push(obstacle(
-                "tracefs is not mounted, and mounting it needs CAP_SYS_ADMIN",
-                "mount -t tracefs tracefs /sys/kernel/tracing; in a container, mount the host's into it",
             ));
         }
         found.extend(self.surroundings());
@@ -225,9 +216,7 @@ mod tests {
             version: version_of("6.1.0-31-amd64"),
             machine: true,
             btf: true,
-            tracefs: Some(PathBuf::from("/sys/kernel/tracing")),
             may_load: true,
-            may_mount: true,
             may_look: true,
             lockdown: Some("integrity".to_owned()),
             host_pids: true,
@@ -245,16 +234,14 @@ mod tests {
         let worst = Support {
             version: Some((4, 18)),
             machine: false,
-            tracefs: None,
             may_load: false,
-            may_mount: false,
             may_look: false,
             lockdown: Some("confidentiality".to_owned()),
             host_pids: false,
             ..fine()
         };
         let obstacles = worst.obstacles();
-        assert_eq!(obstacles.len(), 7);
+        assert_eq!(obstacles.len(), 6);
         assert!(obstacles.iter().all(|obstacle| !obstacle.next.is_empty()));
     }
 

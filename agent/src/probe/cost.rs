@@ -63,15 +63,17 @@ impl Probe {
     /// # Errors
     /// When the kernel does not say.
     pub fn program_ids(&self) -> Result<Vec<u32>> {
-        let ids = self.ebpf.programs().map(|(_, program)| Ok(program.info()?.id()));
-        ids.collect()
+        let loaded = self.ebpf.programs().filter(|(_, program)| program.fd().is_ok());
+        loaded.map(|(_, program)| Ok(program.info()?.id())).collect()
     }
 
     fn info(&self) -> Result<impl Iterator<Item = (&'static str, Info)>> {
         let mut all = Vec::new();
         for program in PROGRAMS {
-            let loaded = self.ebpf.program(program.name).context("a kernel program is missing")?;
-            let descriptor = loaded.fd()?.as_fd().as_raw_fd();
+            let found = self.ebpf.program(program.name).context("a kernel program is missing")?;
+            // Not every one is needed on every kernel and server.
+            let Ok(loaded) = found.fd() else { continue };
+            let descriptor = loaded.as_fd().as_raw_fd();
             let path = format!("/proc/self/fdinfo/{descriptor}");
             let text = fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
             all.push((program.name, Info::parse(&text)));

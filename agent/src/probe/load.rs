@@ -2,16 +2,17 @@
 
 use anyhow::{Context, Result};
 use aya::maps::{ArrayOfMaps, MapData, ProgramArray, RingBuf};
-use aya::programs::{ProgramFd, RawTracePoint, TracePoint};
+use aya::programs::{ProgramFd, RawTracePoint};
 use aya::sys::Stats;
 use aya::{Ebpf, EbpfLoader};
 use aya_log::EbpfLogger;
 use enginetap_common::config::NEW_FD;
 use enginetap_common::record::Call;
 
+use super::capability::EXITED_UNTOLD;
 use super::plain::Plain;
 use super::rings::{Layout, Rings};
-use super::{Options, Pace, Probe, Support, object, tracefs};
+use super::{Options, Pace, Probe, Support, object};
 use crate::exit::Refusal;
 
 /// The program behind `sys_exit` that handles a call; `None` for those seen elsewhere or not at all.
@@ -23,20 +24,22 @@ fn family(call: Call) -> Option<&'static str> {
         Call::Sendfile | Call::Splice => Some("unseen"),
         Call::Accept | Call::Accept4 | Call::Connect => Some("opened"),
         Call::Dup | Call::Dup2 | Call::Dup3 | Call::Fcntl => Some("duplicated"),
-        Call::Close | Call::Shutdown => None,
+        Call::Close => Some("closed"),
+        Call::Shutdown => None,
     }
 }
 
 /// The program for calls that make other descriptors.
 const RENUMBERED: &str = "renumbered";
 
-/// The programs on the life of processes, and their tracepoints.
-const LIFE: [(&str, &str); 3] =
-    [("forked", "sched_process_fork"), ("executed", "sched_process_exec"), ("exited", "sched_process_exit")];
+/// The programs that are attached, and their tracepoints. Raw ones: they come and go without a grace period of the
+/// kernel's, where a tracepoint's perf event takes up to 100 ms to go.
+const HOOKS: [(&str, &str); 3] =
+    [("forked", "sched_process_fork"), ("executed", "sched_process_exec"), ("sys_exit", "sys_exit")];
 
-/// The programs at every system call. The one that sees descriptors go is attached before the one that sees them
-/// come, so that none is remembered that has gone.
-const SYSCALLS: [&str; 2] = ["sys_enter", "sys_exit"];
+/// The programs on the end of a process: the first that the kernel takes.
+const ENDS: [&str; 2] = ["exited", EXITED_UNTOLD];
+const END: &str = "sched_process_exit";
 
 impl Probe {
     /// Loads the kernel programs and attaches them.
@@ -46,10 +49,9 @@ impl Probe {
     /// kernel said.
     pub fn load(options: &Options) -> Result<Self> {
         refuse_where_hopeless()?;
-        let tracefs = tracefs::find_or_mount()?;
         let cpus = aya::util::online_cpus().map_or(1, |cpus| u32::try_from(cpus.len()).unwrap_or(u32::MAX));
         let layout = Layout::new(cpus, options.ring_bytes_total, options.cap);
-        let config = Plain(object::config(options, layout, &tracefs)?);
+        let config = Plain(object::config(options, layout)?);
         let level = u8::from(options.debug) * DEBUG_LEVEL;
         let mut ebpf = EbpfLoader::new()
             .btf(None)
@@ -62,8 +64,10 @@ impl Probe {
         let logger = options.debug.then(|| EbpfLogger::init(&mut ebpf)).transpose();
         let logger = logger.context("listening to the kernel programs' debug messages")?;
         let rings = create_rings(&mut ebpf, layout)?;
-        let jump = attach(&mut ebpf)?;
-        Ok(Self { ebpf, _jump: jump, rings, wakeups: None, pace: Pace(Pace::BUSY), logger, measuring })
+        let jump = connect(&mut ebpf)?;
+        let probe =
+            Self { ebpf, _jump: jump, rings, wakeups: None, pace: Pace(Pace::BUSY), logger, measuring };
+        probe.attached()
     }
 }
 
@@ -85,9 +89,9 @@ fn create_rings(ebpf: &mut Ebpf, layout: Layout) -> Result<Rings> {
     Rings::create(layout, ArrayOfMaps::<MapData, RingBuf<MapData>>::try_from(map)?)
 }
 
-/// Loads every program, connects the tail calls, attaches. The jump table is to be kept: the kernel empties it when
-/// its last descriptor is closed.
-fn attach(ebpf: &mut Ebpf) -> Result<ProgramArray<MapData>> {
+/// Loads the programs behind `sys_exit` and connects the tail calls. The jump table is to be kept: the kernel empties it
+/// when its last descriptor is closed.
+fn connect(ebpf: &mut Ebpf) -> Result<ProgramArray<MapData>> {
     let mut jump =
         ProgramArray::try_from(ebpf.take_map("JUMP").context("the kernel object has no map JUMP")?)?;
     for call in Call::ALL {
@@ -98,19 +102,37 @@ fn attach(ebpf: &mut Ebpf) -> Result<ProgramArray<MapData>> {
     }
     jump.set(u32::from(NEW_FD), &loaded(ebpf, RENUMBERED)?, 0).context("connecting renumbered")?;
     loaded(ebpf, "control")?;
-    for (name, tracepoint) in LIFE {
-        let program: &mut TracePoint = program(ebpf, name)?;
-        program.load().with_context(|| refused(name))?;
-        program
-            .attach("sched", tracepoint)
-            .with_context(|| format!("attaching {name} to sched:{tracepoint}"))?;
-    }
-    for name in SYSCALLS {
-        let program: &mut RawTracePoint = program(ebpf, name)?;
-        program.load().with_context(|| refused(name))?;
-        program.attach(name).with_context(|| format!("attaching to raw_syscalls:{name}"))?;
-    }
     Ok(jump)
+}
+
+impl Probe {
+    /// The probe with its programs attached, the one at every system call last.
+    fn attached(mut self) -> Result<Self> {
+        self.locate()?;
+        attach_end(&mut self.ebpf)?;
+        for (name, tracepoint) in HOOKS {
+            loaded(&mut self.ebpf, name)?;
+            let program: &mut RawTracePoint = program(&mut self.ebpf, name)?;
+            program.attach(tracepoint).with_context(|| format!("attaching {name} to {tracepoint}"))?;
+        }
+        Ok(self)
+    }
+}
+
+fn attach_end(ebpf: &mut Ebpf) -> Result<()> {
+    let mut refusal = None;
+    for name in ENDS {
+        loaded(ebpf, name)?;
+        let program: &mut RawTracePoint = program(ebpf, name)?;
+        match program.attach(END) {
+            Ok(_) => return Ok(()),
+            Err(error) => {
+                program.unload().with_context(|| format!("unloading {name}"))?;
+                refusal = Some(error);
+            }
+        }
+    }
+    refusal.map_or(Ok(()), |error| Err(error).with_context(|| format!("attaching to {END}")))
 }
 
 /// A raw tracepoint program, loaded if it is not yet.

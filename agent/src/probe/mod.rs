@@ -18,7 +18,6 @@ mod object;
 mod plain;
 mod rings;
 mod syscalls;
-mod tracefs;
 mod watch;
 
 use std::os::fd::OwnedFd;

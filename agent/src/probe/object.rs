@@ -1,12 +1,10 @@
 //! The compiled kernel programs, and the configuration they are given.
 
-use std::path::Path;
-
-use anyhow::{Context, Result};
+use anyhow::Result;
 use enginetap_common::config::Config;
 
 use super::rings::Layout;
-use super::{Options, syscalls, tracefs};
+use super::{Options, syscalls};
 use crate::exit::Refusal;
 
 /// The object as it lies in the repository; see `ebpf/README.md`. Aligned as a reader of ELF wants it.
@@ -14,23 +12,15 @@ pub(super) static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../ebpf/enginetap.bpf.o"));
 
 /// The configuration for this machine and kernel.
-pub(super) fn config(options: &Options, layout: Layout, tracefs: &Path) -> Result<Config> {
+pub(super) fn config(options: &Options, layout: Layout) -> Result<Config> {
     let machine = syscalls::machine().ok_or_else(|| {
         Refusal::missing("the kernel programs know x86-64 and 64-bit ARM only", "run on one of those")
     })?;
-    let fork_child = tracefs::field_offset(tracefs, "sched/sched_process_fork", "child_pid")?.context(
-        "the records of sched:sched_process_fork have no child_pid: this kernel is unlike any known one",
-    )?;
-    let exit_dead = tracefs::field_offset(tracefs, "sched/sched_process_exit", "group_dead")?.unwrap_or(0);
     Ok(Config {
         cap: options.cap.min(enginetap_common::config::DEFAULT_CAP),
         rings: layout.rings,
         wake_at: layout.wake_at(),
         machine: machine as u32,
-        close: syscalls::close(machine),
-        fork_child,
-        exit_dead,
         calls: syscalls::dispatch(machine),
-        ..Config::EMPTY
     })
 }

@@ -22,5 +22,5 @@ const _: () = {
     assert!(size_of::<FdKey>() == 4 + 4);
     assert!(size_of::<Slot>() == 8 + 8);
     assert!(size_of::<Conn>() == 8 + 8 + 4 + 4);
-    assert!(size_of::<Config>() == 8 * 4 + enginetap_common::config::MAX_SYSCALLS);
+    assert!(size_of::<Config>() == 4 * 4 + enginetap_common::config::MAX_SYSCALLS);
 };

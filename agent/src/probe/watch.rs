@@ -1,9 +1,10 @@
 //! Which processes are watched, which descriptors are connections, and what is wanted of each.
 
 use anyhow::{Context, Result, bail};
-use aya::maps::{HashMap, MapData, MapError};
+use aya::maps::{HashMap, MapData};
 use aya::programs::{RawTracePoint, RawTracePointRunOptions, TestRun};
-use enginetap_common::watch::{Answer, Command, FdKey, KERNEL_CONN, Slot, Verdict};
+use enginetap_common::config::{LOCATE_BYTES, TASK_BYTES};
+use enginetap_common::watch::{Answer, Command, FdKey, KERNEL_CONN, Slot, Verdict, slot};
 use enginetap_core::ids::{ConnId, Fd, Pid};
 
 use super::Probe;
@@ -15,9 +16,11 @@ impl Probe {
     /// # Errors
     /// When too many are watched already.
     pub fn watch(&mut self, pid: Pid) -> Result<()> {
-        self.watched()?
-            .insert(pid.0, 1, 0)
-            .with_context(|| format!("watching process {}: the table is full", pid.0))
+        match self.command(Command::Watch, [u64::from(pid.0), 0, 0])? {
+            Answer::Done | Answer::Known => Ok(()),
+            Answer::Full => bail!("watching process {}: the table is full", pid.0),
+            Answer::Unknown | Answer::BadCommand => bail!(MISMATCH),
+        }
     }
 
     /// Stops watching a process and forgets its descriptors. Also needed after its end, for the descriptors.
@@ -25,12 +28,10 @@ impl Probe {
     /// # Errors
     /// When the kernel refuses.
     pub fn unwatch(&mut self, pid: Pid) -> Result<()> {
-        match self.watched()?.remove(&pid.0) {
-            Ok(()) | Err(MapError::KeyNotFound) => {}
-            Err(error) => {
-                // Ended already: the kernel program has removed it.
-                log::debug!("process {} was not watched any more: {error}", pid.0);
-            }
+        match self.command(Command::Unwatch, [u64::from(pid.0), 0, 0])? {
+            // Unknown: it has ended, and the kernel program has taken it out.
+            Answer::Done | Answer::Unknown => {}
+            Answer::Known | Answer::Full | Answer::BadCommand => bail!(MISMATCH),
         }
         for (fd, _) in self.descriptors(pid)? {
             self.forget(pid, fd)?;
@@ -48,11 +49,24 @@ impl Probe {
         if conn.0 & KERNEL_CONN != 0 && !self.knows(conn)? {
             bail!("connection id {:#x} is one of the kernel's own, and no longer known", conn.0);
         }
-        match self.command(Command::Adopt, [conn.0, u64::from(pid.0), descriptor(fd)])? {
+        self.enter(Command::Adopt, pid, fd, conn)
+    }
+
+    /// Makes what a process writes to a descriptor known under an id (its top bit clear), whatever file the descriptor stands
+    /// for, now and later: its standard error. False when the descriptor is known already.
+    ///
+    /// # Errors
+    /// When the tables are full.
+    pub fn keep(&mut self, pid: Pid, fd: Fd, conn: ConnId) -> Result<bool> {
+        self.enter(Command::Keep, pid, fd, conn)
+    }
+
+    fn enter(&mut self, command: Command, pid: Pid, fd: Fd, conn: ConnId) -> Result<bool> {
+        match self.command(command, [conn.0, u64::from(pid.0), descriptor(fd)])? {
             Answer::Done => Ok(true),
             Answer::Known => Ok(false),
             Answer::Full => {
-                bail!("the connection table is full: socket {} of process {} is not seen", fd.0, pid.0)
+                bail!("the connection table is full: descriptor {} of process {} is not seen", fd.0, pid.0)
             }
             Answer::Unknown | Answer::BadCommand => bail!(MISMATCH),
         }
@@ -88,8 +102,8 @@ impl Probe {
     /// When the kernel refuses.
     pub fn reconcile(&mut self, pid: Pid) -> Result<usize> {
         let mut gone = 0;
-        for (fd, _) in self.descriptors(pid)? {
-            if !is_socket(pid, fd) {
+        for (fd, slot) in self.slots(pid)? {
+            if slot.flags & slot::KEPT == 0 && !is_socket(pid, fd) {
                 self.forget(pid, fd)?;
                 gone += 1;
             }
@@ -102,6 +116,10 @@ impl Probe {
     /// # Errors
     /// When the table cannot be read.
     pub fn descriptors(&self, pid: Pid) -> Result<Vec<(Fd, ConnId)>> {
+        Ok(self.slots(pid)?.into_iter().map(|(fd, slot)| (fd, ConnId(slot.conn))).collect())
+    }
+
+    fn slots(&self, pid: Pid) -> Result<Vec<(Fd, Slot)>> {
         let map = self.ebpf.map("FDS").context(MISMATCH)?;
         let table: HashMap<&MapData, Plain<FdKey>, Plain<Slot>> = HashMap::try_from(map)?;
         let mut found = Vec::new();
@@ -110,7 +128,7 @@ impl Probe {
             if let Ok((Plain(key), Plain(slot))) = entry
                 && key.pid == pid.0
             {
-                found.push((Fd(key.fd), ConnId(slot.conn)));
+                found.push((Fd(key.fd), slot));
             }
         }
         Ok(found)
@@ -122,8 +140,23 @@ impl Probe {
         Ok(table.get(&conn.0, 0).is_ok())
     }
 
-    fn watched(&mut self) -> Result<HashMap<&mut MapData, u32, u32>> {
-        Ok(HashMap::try_from(self.ebpf.map_mut("WATCHED").context(MISMATCH)?)?)
+    /// Lets the kernel programs find out where this kernel keeps a process's id: a thread of ours asks, whose ids they know.
+    ///
+    /// # Errors
+    /// When they do not find it.
+    pub(super) fn locate(&mut self) -> Result<()> {
+        // A thread of its own: its two ids differ, so that nothing else looks like them.
+        std::thread::scope(|scope| scope.spawn(|| self.search()).join())
+            .unwrap_or_else(|_| bail!("the search for the kernel's process ids broke off"))
+    }
+
+    fn search(&mut self) -> Result<()> {
+        for from in (0..TASK_BYTES).step_by(usize::try_from(LOCATE_BYTES)?) {
+            if self.command(Command::Locate, [u64::from(from), 0, 0])? == Answer::Done {
+                return Ok(());
+            }
+        }
+        bail!("the kernel's task_struct shows no process id: this kernel is unlike any known one")
     }
 
     fn command(&mut self, command: Command, [a, b, c]: [u64; 3]) -> Result<Answer> {

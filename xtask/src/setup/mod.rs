@@ -2,7 +2,6 @@
 
 pub mod bpf;
 pub mod debian;
-pub mod mounts;
 
 use anyhow::Result;
 
@@ -15,7 +14,6 @@ use crate::say;
 pub fn all(ebpf: bool) -> Result<()> {
     say::step("looking for what building and testing need");
     debian::ensure(&[debian::Group::Base, debian::Group::Engines])?;
-    mounts::ensure()?;
     if ebpf {
         let toolchain = bpf::ensure()?;
         say::detail(format!("kernel programs are built by {toolchain}"));
@@ -24,11 +22,10 @@ pub fn all(ebpf: bool) -> Result<()> {
     Ok(())
 }
 
-/// What an attach needs: a linker to build with and the kernel's own file systems.
+/// What an attach needs: a linker to build with.
 ///
 /// # Errors
 /// As [`all`].
 pub fn for_attach() -> Result<()> {
-    debian::ensure(&[debian::Group::Base])?;
-    mounts::ensure()
+    debian::ensure(&[debian::Group::Base])
 }

@@ -145,10 +145,6 @@ fn of_support(support: &Support) -> Vec<Finding> {
         let lockdown = support.lockdown.as_deref().unwrap_or("none");
         findings.push(ok("kernel", format!("Linux {}, lockdown {lockdown}", support.release)));
         findings.push(ok("rights", "kernel programs may be loaded, other users' processes looked at"));
-        findings.push(match &support.tracefs {
-            Some(path) => ok("tracefs", format!("mounted at {}", path.display())),
-            None => ok("tracefs", "not mounted; `attach` mounts it at /sys/kernel/tracing"),
-        });
         let btf = if support.btf { "present" } else { "absent" };
         findings.push(ok("BTF", format!("{btf} (no program needs it)")));
     }

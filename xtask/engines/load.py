@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Send requests to an OpenAI-compatible server and write down what a client sees of each (standard library only).
+"""Send requests to a vLLM or SGLang server and write down what a client sees of each (standard library only).
 
 One JSON line per request on stdout, in order of completion; a last line `{"summary": ...}`; a sentence on stderr.
 Times are seconds; `sent` is CLOCK_MONOTONIC, so it can be laid over what a profiler on this machine saw.
@@ -18,7 +18,7 @@ import urllib.parse
 
 WORDS = "import os sys def return class self value path name list dict for while with open read write None True".split()
 SHARED = " ".join(WORDS * 6)
-CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+CHAT, COMPLETIONS, GENERATE = "/v1/chat/completions", "/v1/completions", "/generate"
 
 
 def words(rng, low, high):
@@ -68,6 +68,27 @@ def batch(rng, options):
     return completion(rng, options, prompt=[words(rng, 4, 24) for _ in range(3)])
 
 
+def generate(rng, options, text=None, **more):
+    """SGLang's native API. `more` goes into the sampling parameters; `stream` and `rid` beside them."""
+    outer = {name: more.pop(name) for name in ("stream", "rid") if name in more}
+    sampling = {"max_new_tokens": options.max_tokens, "temperature": 0, "ignore_eos": True, **more}
+    return Request("generate", GENERATE, {"text": text or words(rng, 4, 48), "sampling_params": sampling, **outer})
+
+
+def tools(rng, options):
+    """A function that the model has to call: its arguments are forced by the schema."""
+    parameters = {"type": "object", "properties": {"n": {"type": "integer", "enum": [1, 2]}}, "required": ["n"]}
+    function = {"name": "count", "description": "counts", "parameters": parameters}
+    return chat(rng, options, tools=[{"type": "function", "function": function}], tool_choice="required",
+                ignore_eos=False, max_tokens=96, stream=rng.random() < 0.5)
+
+
+def abort_generate(rng, options):
+    request = generate(rng, options, stream=True, max_new_tokens=max(64, 8 * options.max_tokens))
+    request.abort_after = 3
+    return request
+
+
 STREAM = {"stream": True, "stream_options": {"include_usage": True}}
 
 # How each kind is made, and its weight in `mixed`.
@@ -88,23 +109,54 @@ KINDS = {
     "traced": (traced, 1),
 }
 
+# What only SGLang has.
+SGLANG_KINDS = {
+    "generate": (lambda r, o: generate(r, o), 2),
+    "generate-stream": (lambda r, o: generate(r, o, stream=True), 2),
+    "generate-batch": (lambda r, o: generate(r, o, [words(r, 4, 24) for _ in range(3)]), 1),
+    "generate-parallel": (lambda r, o: generate(r, o, n=2, temperature=0.8), 1),
+    "generate-stop": (lambda r, o: generate(r, o, stop=[" the", "e"], stream=r.random() < 0.5), 1),
+    "generate-rid": (lambda r, o: generate(r, o, rid=f"client-{r.getrandbits(48):012x}"), 1),
+    "generate-long": (lambda r, o: generate(r, o, words(r, 300, 400)), 1),
+    "generate-abort": (abort_generate, 1),
+    "tools": (tools, 1),
+}
+
+
+def kinds(options):
+    """The kinds that the server's engine has."""
+    return KINDS | SGLANG_KINDS if options.engine == "sglang" else KINDS
+
 
 def choose(rng, options):
-    names = list(KINDS) if options.mode == "mixed" else options.mode.split(",")
-    kind = rng.choices(names, [KINDS[name][1] for name in names])[0]
-    request = KINDS[kind][0](rng, options)
+    known = kinds(options)
+    names = list(known) if options.mode == "mixed" else options.mode.split(",")
+    kind = rng.choices(names, [known[name][1] for name in names])[0]
+    request = known[kind][0](rng, options)
     request.kind = kind
-    request.body["model"] = options.model
+    if request.path != GENERATE:
+        request.body["model"] = options.model
     return request
 
 
 def has_token(event):
     """Whether an event carries output (chat's first one carries only the role)."""
+    if event.get("meta_info"):
+        return bool(event.get("text"))
     for choice in event.get("choices") or []:
         delta = choice.get("delta")
         if choice.get("text") or (delta and (delta.get("content") or delta.get("reasoning_content"))):
             return True
     return False
+
+
+def native(record, answers):
+    """What SGLang's native API says of its requests: one, or several for a batch or parallel samples."""
+    infos = [answer["meta_info"] for answer in answers if answer.get("meta_info")]
+    record["id"] = infos[0]["id"] if len(infos) == 1 else [info["id"] for info in infos]
+    record["usage"] = {name: sum(info.get(name) or 0 for info in infos)
+                       for name in ("prompt_tokens", "completion_tokens", "cached_tokens")}
+    record["finish"] = [(info.get("finish_reason") or {}).get("type") for info in infos]
 
 
 def read_stream(answer, request, record, start):
@@ -113,8 +165,10 @@ def read_stream(answer, request, record, start):
         if not line.startswith(b"data: ") or line.startswith(b"data: [DONE]"):
             continue
         now, event = time.monotonic(), json.loads(line[6:])
-        record["id"] = record.get("id") or event.get("id")
         record["events"] = record.get("events", 0) + 1
+        if event.get("meta_info"):
+            native(record, [event])
+        record["id"] = record.get("id") or event.get("id")
         if has_token(event):
             arrivals.append(now)
         if event.get("usage"):
@@ -131,13 +185,15 @@ def read_stream(answer, request, record, start):
         record["itl"] = round(statistics.fmean(gaps), 6) if gaps else None
 
 
-def read_whole(answer, record):
+def read_whole(answer, request, record):
     text = answer.read()
     try:
         body = json.loads(text)
     except ValueError:
         record["body"] = text[:200].decode(errors="replace")
         return
+    if request.path == GENERATE and answer.status == 200:
+        return native(record, body if isinstance(body, list) else [body])
     record["id"], record["usage"] = body.get("id"), body.get("usage")
     record["finish"] = [c.get("finish_reason") for c in body.get("choices") or []]
     if answer.status != 200:
@@ -158,7 +214,7 @@ def send(options, number, request):
         if request.stream and answer.status == 200:
             read_stream(answer, request, record, start)
         else:
-            read_whole(answer, record)
+            read_whole(answer, request, record)
     except (OSError, http.client.HTTPException) as error:
         record["failed"] = repr(error)
     record["e2e"] = round(time.monotonic() - start, 6)
@@ -232,7 +288,9 @@ def arguments():
     parser = argparse.ArgumentParser(prog="load", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--url", default="http://127.0.0.1:8000", help="the server (default %(default)s)")
     parser.add_argument("--model", help="default: the first that the server names")
-    parser.add_argument("--mode", default="mixed", help="mixed, or kinds joined by commas: " + ", ".join(KINDS))
+    parser.add_argument("--engine", choices=["vllm", "sglang"], default="vllm", help="(default %(default)s)")
+    parser.add_argument("--mode", default="mixed", help="mixed, or kinds joined by commas: " + ", ".join(KINDS)
+                        + "; SGLang only: " + ", ".join(SGLANG_KINDS))
     parser.add_argument("-n", "--requests", type=int, default=0, help="stop after so many")
     parser.add_argument("-d", "--duration", type=float, default=0, help="stop after so many seconds")
     parser.add_argument("-c", "--concurrency", type=int, default=4, help="requests at once (default %(default)s)")
@@ -242,7 +300,7 @@ def arguments():
     parser.add_argument("--timeout", type=float, default=180, help="seconds for one request (default %(default)s)")
     parser.add_argument("-q", "--quiet", action="store_true", help="only the summary line")
     options = parser.parse_args()
-    unknown = [m for m in options.mode.split(",") if m != "mixed" and m not in KINDS]
+    unknown = [m for m in options.mode.split(",") if m != "mixed" and m not in kinds(options)]
     if unknown:
         parser.error(f"no such mode: {', '.join(unknown)}")
     if not options.requests and not options.duration:

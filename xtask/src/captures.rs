@@ -133,7 +133,7 @@ fn record_server(options: &Record, binary: &Path, server: &Server, folder: &Path
     let recorder = Recorder::start(binary, server, &file("cap.gz"))?;
     let (requests, concurrency) = (requests.to_string(), concurrency.to_string());
     let arguments = ["--mode", mode, "--requests", &requests, "--concurrency", &concurrency];
-    Background::start(&server.url(), &arguments, Some(&file("client.jsonl")))?.wait()?;
+    Background::start(server, &arguments, Some(&file("client.jsonl")))?.wait()?;
     recorder.stop()?;
     std::fs::write(file("metrics.txt"), client::get(&format!("{}/metrics", server.url()))?)?;
     Ok(())

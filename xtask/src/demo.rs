@@ -60,7 +60,7 @@ fn watch(options: &Options, binary: &Path, server: &Server, interrupt: &Interrup
     let pace = ["--concurrency", "3", "--pause", "1.2", "--max-tokens", "16", "--duration", &duration];
     let arguments = [&["--mode", "mixed"], pace.as_slice()].concat();
     say::step("sending it chats, completions, streams, aborts and errors");
-    let load = Background::start(&server.url(), &arguments, None)?;
+    let load = Background::start(server, &arguments, None)?;
     let mut command = Command::new(binary);
     command.args(["attach", "--pid", &server.pid.to_string(), "--for", &format!("{}s", options.seconds)]);
     if options.agent.is_empty() {

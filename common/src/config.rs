@@ -27,6 +27,16 @@ pub const TASK_BYTES: u32 = 16 * 1024;
 /// Most connections known at once, and most descriptors of connections.
 pub const MAX_CONNS: u32 = 65_536;
 
+/// Most TLS connections known at once.
+pub const MAX_TLS: u32 = 16_384;
+
+/// Most calls of a TLS library under way at once: one a thread.
+pub const MAX_TLS_CALLS: u32 = 4096;
+
+/// Threads of one CPU that may be in the midst of a program on a TLS library at once: where the kernel lets a program
+/// be interrupted.
+pub const TLS_SCRATCHES: u32 = 2;
+
 /// Most buffers looked at in one vectored call.
 pub const MAX_BUFFERS: u32 = 64;
 

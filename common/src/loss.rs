@@ -16,12 +16,22 @@ pub enum Loss {
     OverCap = 4,
     /// A vectored call had more buffers than are looked at: the rest is a gap. Counted in calls.
     OverBuffers = 5,
+    /// Too many threads were interrupted in the midst of a program on one CPU: a call of a TLS library is a gap.
+    /// Counted in calls.
+    Busy = 6,
 }
 
 impl Loss {
     /// Every reason, in the order of its index.
-    pub const ALL: [Self; 6] =
-        [Self::RingFull, Self::Skipped, Self::ConnsFull, Self::Fault, Self::OverCap, Self::OverBuffers];
+    pub const ALL: [Self; 7] = [
+        Self::RingFull,
+        Self::Skipped,
+        Self::ConnsFull,
+        Self::Fault,
+        Self::OverCap,
+        Self::OverBuffers,
+        Self::Busy,
+    ];
 
     /// The reason's name, as exported.
     #[must_use]
@@ -33,6 +43,7 @@ impl Loss {
             Self::Fault => "fault",
             Self::OverCap => "over_cap",
             Self::OverBuffers => "over_buffers",
+            Self::Busy => "busy",
         }
     }
 }

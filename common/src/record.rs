@@ -112,7 +112,7 @@ impl Kind {
     }
 }
 
-/// The system call that moved the bytes or changed the descriptor.
+/// The system call, or the function of a TLS library, that moved the bytes or changed the descriptor.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "each variant is the system call of that name")]
@@ -138,11 +138,18 @@ pub enum Call {
     Dup3 = 19,
     Fcntl = 20,
     Shutdown = 21,
+    /// OpenSSL's function of that name: the bytes are the plain text, not what is on a socket. The same below.
+    SslRead = 22,
+    SslReadEx = 23,
+    SslWrite = 24,
+    SslWriteEx = 25,
+    /// OpenSSL's function of that name: the connection is no more.
+    SslFree = 26,
 }
 
 impl Call {
     /// Every call, in the order of its number.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 26] = [
         Self::Read,
         Self::Readv,
         Self::Recvfrom,
@@ -164,12 +171,46 @@ impl Call {
         Self::Dup3,
         Self::Fcntl,
         Self::Shutdown,
+        Self::SslRead,
+        Self::SslReadEx,
+        Self::SslWrite,
+        Self::SslWriteEx,
+        Self::SslFree,
     ];
 
     /// The call of this number, if there is one.
     #[must_use]
     pub fn from_u8(number: u8) -> Option<Self> {
         Self::ALL.get(usize::from(number).checked_sub(1)?).copied()
+    }
+
+    /// Whether it is a function of a TLS library, and what it moves is plain text.
+    #[must_use]
+    pub fn is_tls(self) -> bool {
+        match self {
+            Self::SslRead | Self::SslReadEx | Self::SslWrite | Self::SslWriteEx | Self::SslFree => true,
+            Self::Read
+            | Self::Readv
+            | Self::Recvfrom
+            | Self::Recvmsg
+            | Self::Recvmmsg
+            | Self::Write
+            | Self::Writev
+            | Self::Sendto
+            | Self::Sendmsg
+            | Self::Sendmmsg
+            | Self::Sendfile
+            | Self::Splice
+            | Self::Accept
+            | Self::Accept4
+            | Self::Connect
+            | Self::Close
+            | Self::Dup
+            | Self::Dup2
+            | Self::Dup3
+            | Self::Fcntl
+            | Self::Shutdown => false,
+        }
     }
 }
 

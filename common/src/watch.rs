@@ -15,6 +15,16 @@ pub struct FdKey {
     pub fd: i32,
 }
 
+/// Key of the table of TLS connections: one `SSL` object of one process.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TlsKey {
+    /// Process id (tgid, initial namespace).
+    pub pid: u64,
+    /// Address of the object.
+    pub ssl: u64,
+}
+
 /// Value of the descriptor table.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -106,6 +116,8 @@ pub enum Command {
     /// `(offset)`: looks for the ids of the calling thread in [`crate::config::LOCATE_BYTES`] of its `struct task_struct`, from that
     /// offset on, and keeps the place where it found them.
     Locate = 7,
+    /// `(pid, ssl)`: takes a TLS connection out of the tables.
+    ForgetTls = 8,
 }
 
 /// What `control` answers.

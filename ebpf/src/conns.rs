@@ -69,7 +69,7 @@ pub fn current() -> u32 {
 
 /// A connection id that was never used.
 #[inline(always)]
-fn fresh_id() -> Option<u64> {
+pub fn fresh_id() -> Option<u64> {
     let last = LAST_ID.get_ptr_mut(0)?;
     // SAFETY: this CPU's own counter; 2^40 connections a CPU.
     unsafe {
@@ -89,11 +89,16 @@ pub fn open(key: FdKey) -> Option<u64> {
     None
 }
 
+/// Enters a connection of which nothing is known yet.
+#[inline(always)]
+pub fn enter(conn: u64) -> bool {
+    CONNS.insert(conn, Conn { rx: 0, tx: 0, verdict: 0, refs: 1 }, u64::from(BPF_NOEXIST)).is_ok()
+}
+
 /// Enters `key` as the first descriptor of a new connection.
 #[inline(always)]
 fn put(key: FdKey, slot: Slot, flags: u32) -> bool {
-    let value = Conn { rx: 0, tx: 0, verdict: 0, refs: 1 };
-    if CONNS.insert(slot.conn, value, u64::from(BPF_NOEXIST)).is_err() {
+    if !enter(slot.conn) {
         return false;
     }
     let entered = FDS.insert(key, slot, u64::from(flags)).is_ok();

@@ -7,10 +7,10 @@ use aya_ebpf::helpers::generated::{bpf_get_current_pid_tgid, bpf_get_current_tas
 use aya_ebpf::programs::RawTracePointContext;
 use aya_log_ebpf::debug;
 use enginetap_common::config::LOCATE_BYTES;
-use enginetap_common::watch::{Answer, Command, FdKey, Slot, slot};
+use enginetap_common::watch::{Answer, Command, FdKey, Slot, TlsKey, slot};
 
 use crate::maps::{self, CONNS, FDS};
-use crate::{conns, regs};
+use crate::{conns, regs, tls};
 
 const JUDGE: u64 = Command::Judge as u64;
 const ADOPT: u64 = Command::Adopt as u64;
@@ -19,6 +19,7 @@ const KEEP: u64 = Command::Keep as u64;
 const WATCH: u64 = Command::Watch as u64;
 const UNWATCH: u64 = Command::Unwatch as u64;
 const LOCATE: u64 = Command::Locate as u64;
+const FORGET_TLS: u64 = Command::ForgetTls as u64;
 
 /// Runs one command; never attached.
 #[unsafe(no_mangle)]
@@ -36,6 +37,7 @@ pub extern "C" fn control(ctx: *mut c_void) -> u32 {
         WATCH => conns::watch(a as u32),
         UNWATCH => conns::unwatch(a as u32),
         LOCATE => locate(a as u32),
+        FORGET_TLS => forget_tls(TlsKey { pid: a, ssl: b }),
         _ => Answer::BadCommand,
     };
     debug!(&ctx, "command {} of {:x}, {}, {}: answer {}", command, a, b, c, answer as u32);
@@ -65,6 +67,11 @@ fn adopt(slot: Slot, key: FdKey) -> Answer {
 #[inline(always)]
 fn forget(key: FdKey) -> Answer {
     if conns::release(key).is_some() { Answer::Done } else { Answer::Unknown }
+}
+
+#[inline(always)]
+fn forget_tls(key: TlsKey) -> Answer {
+    if tls::release(key).is_some() { Answer::Done } else { Answer::Unknown }
 }
 
 /// `struct task_struct` (`include/linux/sched.h`) has `pid_t pid; pid_t tgid;` side by side, at an offset that each kernel's

@@ -5,6 +5,7 @@
 //!                                                                                  opened | duplicated | renumbered | closed
 //! sched_process_{fork,exec,exit} ── watched process?
 //! forward: a function of a watched process
+//! SSL_{read,write}{,_ex} ── entered: arguments kept ── returned: plain text; SSL_free ── freed
 //! control: the agent's own commands, run by BPF_PROG_TEST_RUN
 //! ```
 //!
@@ -29,6 +30,7 @@ mod opened;
 mod regs;
 mod sched;
 mod stream;
+mod tls;
 
 /// The helpers used here are for GPL programs only.
 #[unsafe(link_section = "license")]

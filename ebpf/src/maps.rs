@@ -5,13 +5,15 @@ use core::ptr;
 use aya_ebpf::btf_maps::{ArrayOfMaps, HashMap, LruHashMap, PerCpuArray, ProgramArray, RingBuf};
 use aya_ebpf::macros::btf_map;
 use enginetap_common::config::{
-    Config, FILTER_BUCKETS, JUMPS, MAX_CONNS, MAX_OWED, MAX_RINGS, MAX_SYSCALLS, MAX_WATCHED,
+    Config, FILTER_BUCKETS, JUMPS, MAX_CONNS, MAX_OWED, MAX_RINGS, MAX_SYSCALLS, MAX_TLS, MAX_TLS_CALLS,
+    MAX_WATCHED, TLS_SCRATCHES,
 };
 use enginetap_common::loss::Loss;
 use enginetap_common::record::PIECE_LEN;
-use enginetap_common::watch::{Conn, FdKey, Owed, Slot};
+use enginetap_common::watch::{Conn, FdKey, Owed, Slot, TlsKey};
 
 use crate::emit::Head;
+use crate::tls::{Frame, Pending};
 
 /// Processes watched, by tgid. The value means nothing.
 #[btf_map]
@@ -55,6 +57,29 @@ pub static LAST_ID: PerCpuArray<u64, 1> = PerCpuArray::new();
 /// What a CPU works on. Only programs behind `sys_exit` use it, and the kernel does not nest those.
 #[btf_map]
 pub static WORK: PerCpuArray<Work, 1> = PerCpuArray::new();
+
+/// TLS connections.
+#[btf_map]
+pub static TLS: HashMap<TlsKey, Slot, { MAX_TLS as usize }> = HashMap::new();
+
+/// Calls of TLS libraries that have begun, by where their thread's stack was. One whose end is never seen is pushed
+/// out by later ones.
+#[btf_map]
+pub static TLS_CALLS: LruHashMap<Frame, Pending, { MAX_TLS_CALLS as usize }> = LruHashMap::new();
+
+/// What a CPU's programs on TLS libraries work on. Unlike those behind `sys_exit` they may be interrupted by each
+/// other where the kernel is preemptible: so there are several, and each is taken before it is used.
+#[btf_map]
+pub static TLS_WORK: PerCpuArray<Scratch, { TLS_SCRATCHES as usize }> = PerCpuArray::new();
+
+/// A [`Work`] that must be taken.
+#[repr(C)]
+pub struct Scratch {
+    /// How many programs are at it: the first one has it.
+    pub users: u64,
+    /// What it is.
+    pub work: Work,
+}
 
 /// The system call in hand, and the record made of it.
 #[repr(C)]

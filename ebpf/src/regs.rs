@@ -40,6 +40,32 @@ fn aarch64(regs: *const c_void) -> Option<Regs> {
     Some(Regs { number: number & 0xffff_ffff, args: [orig_x0, x1, x2, x3] })
 }
 
+/// A function of the process being entered or left.
+#[derive(Clone, Copy)]
+pub struct Function {
+    /// Its first four arguments; at its end whatever has become of those registers.
+    pub args: [u64; 4],
+    /// The stack pointer: the same at the function's first instruction and at each of its `ret`.
+    pub stack: u64,
+    /// What it returns, at its end.
+    pub result: u64,
+}
+
+/// Reads them from the `struct pt_regs` of a probe on an instruction.
+#[inline(always)]
+pub fn function(regs: *const c_void) -> Option<Function> {
+    // SAFETY: a field of the configuration.
+    if unsafe { config!(machine) } == Machine::X86_64 as u32 {
+        // ax at 80, cx, dx, si, di, orig_ax, ip, cs, flags, sp at 152.
+        let [ax, cx, dx, si, di, _, _, _, _, stack] = words::<10>(regs, 80)?;
+        return Some(Function { args: [di, si, dx, cx], stack, result: ax });
+    }
+    let args = words::<4>(regs, 0)?;
+    // sp behind x30.
+    let [stack] = words::<1>(regs, 248)?;
+    Some(Function { args, stack, result: args[0] })
+}
+
 #[inline(always)]
 fn words<const N: usize>(regs: *const c_void, offset: usize) -> Option<[u64; N]> {
     kernel(regs.addr() as u64 + offset as u64)

@@ -53,7 +53,7 @@ const MESSAGE_STEPS: u32 = 32;
 const BUFFER_STRIDE: u64 = 16;
 
 /// One call being written out.
-struct Flow {
+pub struct Flow {
     ring: Ring,
     work: *mut Work,
 }
@@ -83,7 +83,7 @@ impl Flow {
 
     /// The same, in a direction that the call's number alone does not tell.
     #[inline(always)]
-    fn begin_as(work: *mut Work, total: u32, kind: Kind) -> Option<Self> {
+    pub fn begin_as(work: *mut Work, total: u32, kind: Kind) -> Option<Self> {
         // SAFETY: this CPU's own memory, here and below.
         let call = unsafe { (*work).call };
         let conn = CONNS.get_ptr_mut(call.conn)?;
@@ -168,7 +168,7 @@ impl Flow {
 
     /// Writes out one buffer.
     #[inline(always)]
-    fn buffer(self, base: u64) {
+    pub fn buffer(self, base: u64) {
         for _ in 0..MAX_PIECES {
             let (at, copy) = (progress!(self, at), progress!(self, copy));
             if at >= copy {
@@ -243,7 +243,7 @@ fn smaller(a: u64, b: u64) -> u64 {
 
 /// Reads a value from the process's memory.
 #[inline(always)]
-fn user<T: Copy>(at: u64) -> Option<T> {
+pub fn user<T: Copy>(at: u64) -> Option<T> {
     let mut value = MaybeUninit::<T>::uninit();
     // SAFETY: the helper checks the source and writes the whole value, also when it fails (zeroes).
     unsafe {

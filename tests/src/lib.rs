@@ -1,6 +1,7 @@
 //! End-to-end tests of enginetap, and what they share.
 
 pub mod captures;
+pub mod certificate;
 pub mod collector;
 pub mod engine;
 pub mod live;

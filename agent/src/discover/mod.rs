@@ -16,6 +16,7 @@ pub mod proc;
 pub mod server;
 pub mod sockets;
 pub mod target;
+pub mod tls;
 pub mod tokenizer;
 pub mod tree;
 pub mod watch;

@@ -22,6 +22,10 @@ pub enum CostClass {
     PerCall,
     /// One to ten microseconds at each forward of the model.
     PerForward,
+    /// A breakpoint at each call of the TLS library in a server that serves HTTPS; nothing elsewhere.
+    PerTlsCall,
+    /// The same at the end of each of its TLS connections.
+    PerTlsConnection,
     /// Only when a process starts, changes its program or ends.
     Rare,
 }
@@ -34,6 +38,8 @@ impl CostClass {
             Self::EverySyscall => "tens of ns at every system call of the machine",
             Self::PerCall => "about 1 us at each call that moves bytes on a watched connection",
             Self::PerForward => "1 to 10 us at each forward of the model",
+            Self::PerTlsCall => "1 to 10 us at the start and the end of each call; HTTPS servers only",
+            Self::PerTlsConnection => "1 to 10 us a connection; HTTPS servers only",
             Self::Rare => "only when a process starts, changes its program or ends",
         }
     }
@@ -60,7 +66,7 @@ const fn program(name: &'static str, hook: &'static str, purpose: &'static str, 
 }
 
 /// Every kernel program.
-pub const PROGRAMS: [Program; 15] = [
+pub const PROGRAMS: [Program; 18] = [
     program("sys_exit", "sys_exit", "finds the calls of watched processes", CostClass::EverySyscall),
     program("bytes", "behind sys_exit", "read, write, recvfrom, sendto", CostClass::PerCall),
     program("vector", "behind sys_exit", "readv, writev, recvmsg, sendmsg", CostClass::PerCall),
@@ -71,6 +77,9 @@ pub const PROGRAMS: [Program; 15] = [
     program("renumbered", "behind sys_exit", "descriptors that are no connections", CostClass::PerCall),
     program("closed", "behind sys_exit", "sees connections closed", CostClass::PerCall),
     program("forward", "a function of the model", "marks each forward", CostClass::PerForward),
+    program("tls_entered", "SSL_read, SSL_write", "plain text of TLS", CostClass::PerTlsCall),
+    program("tls_returned", "their ret instructions", "plain text of TLS", CostClass::PerTlsCall),
+    program("tls_freed", "SSL_free", "ends of TLS connections", CostClass::PerTlsConnection),
     program("forked", "sched_process_fork", "follows new processes", CostClass::Rare),
     program("executed", "sched_process_exec", "follows restarts", CostClass::Rare),
     program("exited", "sched_process_exit", "sees processes end", CostClass::Rare),

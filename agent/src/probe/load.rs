@@ -1,5 +1,7 @@
 //! Loading and attaching.
 
+use std::collections::HashMap;
+
 use anyhow::{Context, Result};
 use aya::maps::{ArrayOfMaps, MapData, ProgramArray, RingBuf};
 use aya::programs::{ProgramFd, RawTracePoint};
@@ -26,6 +28,7 @@ fn family(call: Call) -> Option<&'static str> {
         Call::Dup | Call::Dup2 | Call::Dup3 | Call::Fcntl => Some("duplicated"),
         Call::Close => Some("closed"),
         Call::Shutdown => None,
+        Call::SslRead | Call::SslReadEx | Call::SslWrite | Call::SslWriteEx | Call::SslFree => None,
     }
 }
 
@@ -65,8 +68,8 @@ impl Probe {
         let logger = logger.context("listening to the kernel programs' debug messages")?;
         let rings = create_rings(&mut ebpf, layout)?;
         let jump = connect(&mut ebpf)?;
-        let probe =
-            Self { ebpf, _jump: jump, rings, wakeups: None, pace: Pace(Pace::BUSY), logger, measuring };
+        let (pace, tls) = (Pace(Pace::BUSY), HashMap::new());
+        let probe = Self { ebpf, _jump: jump, rings, wakeups: None, pace, logger, measuring, tls };
         probe.attached()
     }
 }
@@ -144,7 +147,7 @@ fn loaded(ebpf: &mut Ebpf, name: &str) -> Result<ProgramFd> {
     Ok(program.fd()?.try_clone()?)
 }
 
-fn program<'a, P>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut P>
+pub(super) fn program<'a, P>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut P>
 where
     &'a mut P: TryFrom<&'a mut aya::programs::Program, Error = aya::programs::ProgramError>,
 {
@@ -154,6 +157,6 @@ where
     Ok(program.try_into()?)
 }
 
-fn refused(name: &str) -> String {
+pub(super) fn refused(name: &str) -> String {
     format!("the kernel's verifier refused the program {name}: please report this with the kernel's version")
 }

@@ -18,8 +18,10 @@ mod object;
 mod plain;
 mod rings;
 mod syscalls;
+mod tls;
 mod watch;
 
+use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -28,6 +30,7 @@ use aya::Ebpf;
 use aya::maps::{MapData, ProgramArray};
 use aya_log::EbpfLogger;
 use enginetap_common::config::DEFAULT_CAP;
+use enginetap_core::ids::Pid;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -66,6 +69,8 @@ pub struct Probe {
     logger: Option<EbpfLogger<&'static dyn log::Log>>,
     /// While this is open, the kernel measures.
     measuring: Option<OwnedFd>,
+    /// Probes on TLS libraries.
+    tls: HashMap<Pid, Vec<tls::Attached>>,
 }
 
 /// How long to wait before looking at the rings again unasked: short while records come, longer when idle.

@@ -36,7 +36,7 @@ impl Probe {
         for (fd, _) in self.descriptors(pid)? {
             self.forget(pid, fd)?;
         }
-        Ok(())
+        self.detach_tls(pid)
     }
 
     /// Makes an existing socket of a process known under an id (its top bit clear). The same id for the same
@@ -159,7 +159,7 @@ impl Probe {
         bail!("the kernel's task_struct shows no process id: this kernel is unlike any known one")
     }
 
-    fn command(&mut self, command: Command, [a, b, c]: [u64; 3]) -> Result<Answer> {
+    pub(super) fn command(&mut self, command: Command, [a, b, c]: [u64; 3]) -> Result<Answer> {
         let program = self.ebpf.program_mut("control").context(MISMATCH)?;
         let control: &mut RawTracePoint = program.try_into()?;
         let mut options = RawTracePointRunOptions::new();
@@ -171,7 +171,7 @@ impl Probe {
     }
 }
 
-const MISMATCH: &str = "the kernel programs are of another build than the agent";
+pub(super) const MISMATCH: &str = "the kernel programs are of another build than the agent";
 
 /// A descriptor as an argument: never negative in a process's table.
 fn descriptor(fd: Fd) -> u64 {

@@ -231,7 +231,7 @@ def insist(data, to_server):
         try: return old.move(data, to_server)
         except ssl.SSLWantReadError: refused += 1
         for side in (old.client, old.server):
-            try: side.do_handshake()
+            try: side.do_handshake(); assert side.read(1) is None
             except ssl.SSLWantReadError: pass
 assert insist(pattern(100, 5), False) == pattern(100, 5)
 assert insist(pattern(100, 6), True) == pattern(100, 6)

@@ -300,11 +300,8 @@ pair.move(b'second'); pair.move(b'third')
     watched.script.go()?;
     watched.script.expect_ready()?;
     live.flush();
-    let client = live.parsed().find_map(|record| match record.body {
-        Body::Data(data) => Some(data.conn),
-        _ => None,
-    });
-    assert!(live.probe.set_verdict(client.context("nothing seen")?, Verdict::Ignore)?);
+    let (client, _) = live.streams().into_keys().find(|(_, sent)| *sent).context("nothing sent")?;
+    assert!(live.probe.set_verdict(client, Verdict::Ignore)?);
     watched.script.go()?;
     live.finish(&mut watched.script)?;
     let [(_, sent), (received, _)] = connections(&live).try_into().map_err(|_| anyhow::anyhow!("no pair"))?;

@@ -39,6 +39,8 @@ pub struct Feed {
     capture: Option<CaptureFile>,
     /// Servers that ended, oldest first: their counters are still told, under their names.
     ended: VecDeque<ServerId>,
+    /// Processes that serve TLS, not yet asked for.
+    encrypted: Vec<Pid>,
     /// Why the capture could not be written on.
     failure: Option<anyhow::Error>,
 }
@@ -47,7 +49,14 @@ impl Feed {
     /// Puts them together. Without sinks only the capture is written.
     #[must_use]
     pub fn new(settings: Settings, sinks: Option<Sinks>, capture: Option<CaptureFile>) -> Self {
-        Self { pipeline: Pipeline::new(settings), sinks, capture, ended: VecDeque::new(), failure: None }
+        Self {
+            pipeline: Pipeline::new(settings),
+            sinks,
+            capture,
+            ended: VecDeque::new(),
+            encrypted: Vec::new(),
+            failure: None,
+        }
     }
 
     /// Takes the bytes of a record.
@@ -93,9 +102,15 @@ impl Feed {
                 (Output::Verdict { conn, pid, protocol, verdict }, _) => {
                     judgements.push(Judgement { conn, pid, protocol, verdict });
                 }
+                (Output::Encrypted { pid }, _) => self.encrypted.push(pid),
             }
         }
         judgements
+    }
+
+    /// Processes that were found to serve TLS since the last call.
+    pub fn encrypted(&mut self) -> Vec<Pid> {
+        std::mem::take(&mut self.encrypted)
     }
 
     /// Hands a reading of all metrics, and of the agent's own, to the sinks.

@@ -28,6 +28,8 @@ pub struct Follow {
     ids: ConnIds,
     /// Whether texts of tokens are wanted.
     texts: bool,
+    /// Servers that were started to serve TLS.
+    tls: BTreeSet<ServerId>,
 }
 
 /// What changed since the last look.
@@ -39,6 +41,8 @@ pub struct Changes {
     pub new: Vec<Pid>,
     /// Processes to watch no more.
     pub gone: Vec<Pid>,
+    /// Frontends of servers that were started to serve TLS.
+    pub tls: Vec<Pid>,
     /// Servers whose sockets are to be looked at.
     pub servers: BTreeSet<ServerId>,
     /// Vocabularies of new servers, where token texts are collected.
@@ -52,7 +56,21 @@ impl Follow {
     pub fn new(proc: Proc, families: &[Family], all: bool, texts: bool) -> Self {
         let (watch, found) = if all { (Watch::all(), Vec::new()) } else { Watch::chosen(families) };
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        Self { proc, host: host.trim().to_owned(), watch, found, ids: ConnIds::default(), texts }
+        Self {
+            proc,
+            host: host.trim().to_owned(),
+            watch,
+            found,
+            ids: ConnIds::default(),
+            texts,
+            tls: BTreeSet::new(),
+        }
+    }
+
+    /// The process table.
+    #[must_use]
+    pub fn proc(&self) -> &Proc {
+        &self.proc
     }
 
     /// How many servers are followed now.
@@ -87,14 +105,24 @@ impl Follow {
         for change in std::mem::take(&mut self.found) {
             self.tell(change, &mut changes);
         }
+        for fact in &changes.facts {
+            if let Fact::Process(Process { pid, server, role: Role::ApiServer, title: _ }) = fact
+                && self.tls.contains(server)
+            {
+                changes.tls.push(*pid);
+            }
+        }
         Ok(changes)
     }
 
-    fn tell(&self, change: Change, changes: &mut Changes) {
+    fn tell(&mut self, change: Change, changes: &mut Changes) {
         match change {
             Change::Found { server, family } => {
                 log::info!("following the server of pid {}", family.root.pid.0);
                 let instance = Instance::of(&self.proc, family);
+                if instance.launch.tls {
+                    self.tls.insert(server);
+                }
                 changes.facts.push(Fact::Server(instance.fact(server, &self.host)));
                 changes.vocabularies.extend(self.vocabulary(&instance).map(|found| (server, found)));
                 for process in instance.process_facts(server) {
@@ -115,6 +143,7 @@ impl Follow {
             Change::Left { server: _, pid } => changes.gone.push(pid),
             Change::Gone(server) => {
                 log::info!("a server has ended");
+                self.tls.remove(&server);
                 changes.facts.push(Fact::Detached(server));
             }
         }

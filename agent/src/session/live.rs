@@ -18,6 +18,7 @@ use super::clock;
 use super::feed::Feed;
 use super::follow::Follow;
 use super::own::{Cpu, Figures, Own, resident};
+use super::tls::Libraries;
 use crate::discover::adopt::Adoption;
 use crate::probe::{self, Probe, RunTime};
 
@@ -51,6 +52,7 @@ pub struct Live {
     figures: Figures,
     /// Connections the pipeline was told of.
     told: BTreeSet<ConnId>,
+    libraries: Libraries,
 }
 
 /// Why the loop ended.
@@ -73,8 +75,9 @@ impl Live {
         let probe = Probe::load(&kernel)?;
         let since = clock().wall;
         let figures = Figures::default();
-        let mut live =
-            Self { probe, follow, feed, since, duration, until_exit, figures, told: BTreeSet::new() };
+        let told = BTreeSet::new();
+        let libraries = Libraries::default();
+        let mut live = Self { probe, follow, feed, since, duration, until_exit, figures, told, libraries };
         live.feed.fact(Fact::Clock(clock()));
         live.look()?;
         live.figures.attach_ms = begun.elapsed().as_secs_f64() * 1e3;
@@ -150,6 +153,7 @@ impl Live {
                 self.look()?;
             }
             self.judge()?;
+            self.libraries.attach(self.follow.proc(), &mut self.probe, now);
             if self.feed.over() {
                 return Ok(Reason::Output);
             }
@@ -174,13 +178,16 @@ impl Live {
             log::debug!("{judgement:?}");
             self.probe.set_verdict(judgement.conn, judgement.verdict)?;
         }
+        for pid in self.feed.encrypted() {
+            self.libraries.want(pid, clock().mono);
+        }
         Ok(())
     }
 
     /// Looks for processes that came and went, and attaches to those that matter.
     fn look(&mut self) -> Result<()> {
         let changes = self.follow.look(clock().mono)?;
-        let Self { probe, feed, .. } = self;
+        let Self { probe, feed, follow, libraries, .. } = self;
         for fact in changes.facts {
             feed.fact(fact);
         }
@@ -188,11 +195,17 @@ impl Live {
             feed.vocabulary(server, vocabulary);
         }
         for pid in changes.gone {
+            libraries.forget(pid);
             probe.unwatch(pid)?;
         }
         for pid in changes.new {
             probe.watch(pid).with_context(|| format!("watching process {}", pid.0))?;
         }
+        let now = clock().mono;
+        for pid in changes.tls {
+            libraries.want(pid, now);
+        }
+        libraries.attach(follow.proc(), probe, now);
         // Twice: sockets made between watching and listing are seen by the second look.
         self.adopt(&changes.servers)?;
         self.adopt(&changes.servers)

@@ -52,12 +52,23 @@ enum State {
     Ignored,
 }
 
+/// Where a connection comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// A client opened it.
+    Accepted,
+    /// The process opened it.
+    Connected,
+    /// It was there before the agent.
+    Before,
+}
+
 /// One connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     id: ConnId,
     pid: Pid,
-    midstream: bool,
+    origin: Origin,
     holders: BTreeSet<(Pid, Fd)>,
     rx: Assembler,
     tx: Assembler,
@@ -66,12 +77,15 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub fn new(id: ConnId, pid: Pid, socket: Option<&Socket>, midstream: bool) -> Self {
-        let assembler = || if midstream { Assembler::midstream() } else { Assembler::from_start() };
+    pub fn new(id: ConnId, pid: Pid, socket: Option<&Socket>, origin: Origin) -> Self {
+        let assembler = || match origin {
+            Origin::Before => Assembler::midstream(),
+            Origin::Accepted | Origin::Connected => Assembler::from_start(),
+        };
         Self {
             id,
             pid,
-            midstream,
+            origin,
             holders: BTreeSet::new(),
             rx: assembler(),
             tx: assembler(),
@@ -86,6 +100,10 @@ impl Connection {
 
     pub fn pid(&self) -> Pid {
         self.pid
+    }
+
+    pub fn origin(&self) -> Origin {
+        self.origin
     }
 
     pub fn touched(&self) -> MonoTime {
@@ -114,7 +132,7 @@ impl Connection {
 
     /// What kind of socket it is became known: what it said so far may be clear by that.
     pub fn learn(&mut self, socket: &Socket, context: &mut Context<'_>, signals: &mut Signals) {
-        let about = About { id: self.id, pid: self.pid, midstream: self.midstream };
+        let about = About { id: self.id, pid: self.pid, origin: self.origin };
         if let State::Undecided(detector) = &mut self.state {
             let mut state = State::Undecided(Box::new(Detector::new(Some(socket))));
             detector.replay(&mut |direction, piece| state.take(about, direction, piece, context, signals));
@@ -140,27 +158,27 @@ impl Connection {
 
     pub fn data(&mut self, data: &Data<'_>, at: MonoTime, context: &mut Context<'_>, signals: &mut Signals) {
         self.touched = at;
-        let Self { id, pid, midstream, rx, tx, state, .. } = self;
+        let Self { id, pid, origin, rx, tx, state, .. } = self;
         let direction = data.direction;
         let assembler = match direction {
             Direction::Rx => rx,
             Direction::Tx => tx,
         };
-        let about = About { id: *id, pid: *pid, midstream: *midstream };
+        let about = About { id: *id, pid: *pid, origin: *origin };
         assembler.push(data, at, &mut |piece| state.take(about, direction, piece, context, signals));
     }
 
     pub fn expire(&mut self, now: MonoTime, context: &mut Context<'_>, signals: &mut Signals) {
-        let Self { id, pid, midstream, rx, tx, state, .. } = self;
-        let about = About { id: *id, pid: *pid, midstream: *midstream };
+        let Self { id, pid, origin, rx, tx, state, .. } = self;
+        let about = About { id: *id, pid: *pid, origin: *origin };
         rx.expire(now, &mut |piece| state.take(about, Direction::Rx, piece, context, signals));
         tx.expire(now, &mut |piece| state.take(about, Direction::Tx, piece, context, signals));
     }
 
     /// Nothing more comes. `closed`: the connection is closed; otherwise the agent leaves it.
     pub fn finish(&mut self, at: MonoTime, closed: bool, context: &mut Context<'_>, signals: &mut Signals) {
-        let Self { id, pid, midstream, rx, tx, state, .. } = self;
-        let about = About { id: *id, pid: *pid, midstream: *midstream };
+        let Self { id, pid, origin, rx, tx, state, .. } = self;
+        let about = About { id: *id, pid: *pid, origin: *origin };
         rx.flush(&mut |piece| state.take(about, Direction::Rx, piece, context, signals));
         tx.flush(&mut |piece| state.take(about, Direction::Tx, piece, context, signals));
         match state {
@@ -184,7 +202,7 @@ impl Connection {
 struct About {
     id: ConnId,
     pid: Pid,
-    midstream: bool,
+    origin: Origin,
 }
 
 impl State {
@@ -216,7 +234,7 @@ impl State {
     fn decided(protocol: Protocol, about: About) -> Self {
         match protocol {
             Protocol::Http1Server => Self::Http(Box::new(HttpConn::new(about.id))),
-            Protocol::Zmtp => Self::Engine(Box::new(EngineConn::new(about.midstream))),
+            Protocol::Zmtp => Self::Engine(Box::new(EngineConn::new(about.origin == Origin::Before))),
             // No reader of it yet.
             Protocol::Lines => Self::Ignored,
             Protocol::Http1Client | Protocol::Tls | Protocol::Http2 | Protocol::Unknown => Self::Ignored,

@@ -3,6 +3,7 @@
 mod connection;
 mod engine;
 mod http;
+mod tls;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use crate::capture::fact::{self, Fact, Role, Socket};
 use crate::capture::record::{Body, Data, Record};
 use crate::dialect::vllm;
 use crate::dialect::vocabulary::Vocabulary;
-use crate::ids::{ConnId, Fd, Pid, ServerId};
+use crate::ids::{ConnId, Direction, Fd, Pid, ServerId, Tid};
 use crate::lifecycle::Lifecycle;
 use crate::loss::{Loss, Losses};
 use crate::model::metric::Point;
@@ -22,7 +23,8 @@ use crate::settings::{Settings, VllmLevel};
 use crate::stream::protocol::Protocol;
 use crate::time::{Clock, MonoTime, Nanos};
 
-use connection::{Connection, Signals};
+use connection::{Connection, Origin, Signals};
+use tls::Tls;
 
 /// How often grace periods and expiry are looked at, by the records' own time.
 const TICK: Nanos = Nanos::from_millis(250);
@@ -43,6 +45,11 @@ pub enum Output {
         /// What to do.
         verdict: Verdict,
     },
+    /// A process serves TLS: its plain text is to be taken from its library. Told once a process.
+    Encrypted {
+        /// The process.
+        pid: Pid,
+    },
 }
 
 /// What went through.
@@ -62,6 +69,7 @@ pub struct Pipeline {
     settings: Settings,
     lifecycle: Lifecycle,
     conns: HashMap<ConnId, Connection>,
+    tls: Tls,
     losses: Losses,
     stats: Stats,
     outputs: Vec<Output>,
@@ -78,6 +86,7 @@ impl Pipeline {
             lifecycle: Lifecycle::new(settings.clone()),
             settings,
             conns: HashMap::new(),
+            tls: Tls::default(),
             losses: Losses::default(),
             stats: Stats::default(),
             outputs: Vec::new(),
@@ -104,14 +113,13 @@ impl Pipeline {
 
     /// Takes a record.
     pub fn push(&mut self, record: &Record<'_>) {
-        let Record { time, pid, tid: _, body } = record;
+        let Record { time, pid, tid, body } = record;
         self.stats.records += 1;
         self.pass(*time);
         match body {
-            Body::Data(data) => self.data(*pid, data, *time),
-            Body::Accept { conn, fd, listener: _ } | Body::Connect { conn, fd } => {
-                self.open(*pid, *conn, *fd, false);
-            }
+            Body::Data(data) => self.data((*pid, *tid), data, *time),
+            Body::Accept { conn, fd, listener: _ } => self.open(*pid, *conn, *fd, Origin::Accepted),
+            Body::Connect { conn, fd } => self.open(*pid, *conn, *fd, Origin::Connected),
             Body::Close { conn, fd } => self.close(*pid, *conn, *fd, *time),
             Body::Dup { conn, from: _, to } => {
                 if let Some(connection) = self.conns.get_mut(conn) {
@@ -234,7 +242,8 @@ impl Pipeline {
     fn conn(&mut self, fact: fact::Conn) {
         let fact::Conn { conn: id, pid, fd, socket, midstream } = fact;
         if !self.conns.contains_key(&id) {
-            self.insert(Connection::new(id, pid, Some(&socket), midstream));
+            let origin = if midstream { Origin::Before } else { Origin::Accepted };
+            self.insert(Connection::new(id, pid, Some(&socket), origin));
         }
         if self.wanted(pid, Some(&socket)) {
             self.with(id, |conn, context, signals| {
@@ -267,13 +276,13 @@ impl Pipeline {
         }
     }
 
-    fn open(&mut self, pid: Pid, id: ConnId, fd: Fd, midstream: bool) {
+    fn open(&mut self, pid: Pid, id: ConnId, fd: Fd, origin: Origin) {
         if let Some(known) = self.conns.get_mut(&id) {
             known.hold(pid, fd);
             return;
         }
         if self.wanted(pid, None) {
-            let mut new = Connection::new(id, pid, None, midstream);
+            let mut new = Connection::new(id, pid, None, origin);
             new.hold(pid, fd);
             self.insert(new);
         }
@@ -290,13 +299,26 @@ impl Pipeline {
         self.conns.insert(conn.id(), conn);
     }
 
-    fn data(&mut self, pid: Pid, data: &Data<'_>, time: MonoTime) {
+    fn data(&mut self, (pid, tid): (Pid, Tid), data: &Data<'_>, time: MonoTime) {
         self.stats.bytes += u64::try_from(data.bytes.len()).unwrap_or(0);
         if !self.conns.contains_key(&data.conn) {
             // A connection nobody told of was there before the agent, whatever the kernel counted of it since.
-            self.open(pid, data.conn, data.fd, true);
+            self.open(pid, data.conn, data.fd, Origin::Before);
         }
         self.with(data.conn, |conn, context, signals| conn.data(data, time, context, signals));
+        self.tie((pid, tid), data);
+    }
+
+    /// Ties the plain text of TLS to its socket. The socket's records are of no more interest then.
+    fn tie(&mut self, (pid, tid): (Pid, Tid), data: &Data<'_>) {
+        let done = match (data.call.is_tls(), data.direction) {
+            (true, Direction::Rx) => self.tls.received(tid, data.conn),
+            (true, Direction::Tx) => None,
+            (false, direction) => self.tls.moved(tid, data.conn, direction).then_some(data.conn),
+        };
+        if let Some(socket) = done {
+            self.verdict(socket, pid, Protocol::Tls);
+        }
     }
 
     /// Lets a connection work, then passes its signals on.
@@ -313,8 +335,9 @@ impl Pipeline {
             lifecycle: &self.lifecycle,
         };
         act(conn, context, &mut self.signals);
+        let origin = conn.origin();
         if let Some(protocol) = self.signals.decided.take() {
-            self.verdict(id, pid, protocol);
+            self.decided(id, pid, protocol, origin);
         }
         self.pass_on(pid);
     }
@@ -333,6 +356,18 @@ impl Pipeline {
             self.lifecycle.sglang(pid, signal);
         }
         self.collect();
+    }
+
+    /// A connection's protocol is known. Of clients' TLS the times are wanted until the plain text is found.
+    fn decided(&mut self, conn: ConnId, pid: Pid, protocol: Protocol, origin: Origin) {
+        if protocol != Protocol::Tls || origin == Origin::Connected {
+            return self.verdict(conn, pid, protocol);
+        }
+        self.tls.wait(conn);
+        self.outputs.push(Output::Verdict { conn, pid, protocol, verdict: Verdict::Times });
+        if origin == Origin::Accepted && self.tls.serves(pid) {
+            self.outputs.push(Output::Encrypted { pid });
+        }
     }
 
     fn verdict(&mut self, conn: ConnId, pid: Pid, protocol: Protocol) {
@@ -358,6 +393,11 @@ impl Pipeline {
             conn.drain_losses(context.losses);
         });
         self.conns.remove(&id);
+        if let Some(plain) = self.tls.gone(id)
+            && closed
+        {
+            self.drop_conn(plain, at, true);
+        }
     }
 
     fn exit(&mut self, pid: Pid, at: MonoTime) {
@@ -366,6 +406,7 @@ impl Pipeline {
         for id in of_pid {
             self.drop_conn(id, at, true);
         }
+        self.tls.ended(pid);
         self.lifecycle.gone(pid, at);
         self.collect();
     }

@@ -164,10 +164,13 @@ fn x86_64(at: u64, bytes: &[u8]) -> (Step, Mnemonic) {
     decoder.decode_out(&mut instruction);
     let (next, target) = (instruction.next_ip(), instruction.near_branch_target());
     let step = match instruction.flow_control() {
-        _ if instruction.is_invalid() => match decoder.last_error() {
-            DecoderError::NoMoreBytes => Step::Short,
-            _ => Step::Bad,
-        },
+        _ if instruction.is_invalid() => {
+            if decoder.last_error() == DecoderError::NoMoreBytes {
+                Step::Short
+            } else {
+                Step::Bad
+            }
+        }
         FlowControl::Next | FlowControl::Call | FlowControl::IndirectCall | FlowControl::XbeginXabortXend => {
             Step::Next(next)
         }

@@ -161,6 +161,17 @@ impl Proc {
         links.filter_map(|item| std::fs::read_link(item.path()).ok()).any(|link| link == Path::new(target))
     }
 
+    /// The process's descriptors whose files' paths begin so, as paths that open those files, removed ones too.
+    #[must_use]
+    pub fn opened(&self, pid: Pid, prefix: &str) -> Vec<PathBuf> {
+        let links = std::fs::read_dir(self.path(pid, "fd")).into_iter().flatten().take(FD_LIMIT).flatten();
+        let begins = |path: &PathBuf| {
+            std::fs::read_link(path)
+                .is_ok_and(|link| link.as_os_str().as_encoded_bytes().starts_with(prefix.as_bytes()))
+        };
+        links.map(|item| item.path()).filter(begins).collect()
+    }
+
     /// The process's sockets: descriptor and inode, in the order of descriptors.
     ///
     /// # Errors

@@ -168,6 +168,20 @@ impl Follow {
         self.watch.ids().collect()
     }
 
+    /// The processes of SGLang servers that schedule.
+    #[must_use]
+    pub fn schedulers(&self) -> Vec<Pid> {
+        let sglang = self.watch.ids().filter(|server| self.watch.engine(*server) == Some(Engine::Sglang));
+        let roles = sglang.flat_map(|server| self.watch.roles(server));
+        roles.filter(|(_, role)| *role == Role::EngineCore).map(|(pid, _)| pid).collect()
+    }
+
+    /// The process file system that is looked at.
+    #[must_use]
+    pub fn proc(&self) -> &Proc {
+        &self.proc
+    }
+
     /// Every process watched.
     #[must_use]
     pub fn watched(&self) -> Vec<Pid> {

@@ -18,6 +18,7 @@ use super::clock;
 use super::feed::Feed;
 use super::follow::Follow;
 use super::own::{Cpu, Figures, Own, resident};
+use super::shared::SharedStates;
 use super::tls::Libraries;
 use crate::discover::adopt::Adoption;
 use crate::probe::{self, Probe, RunTime};
@@ -26,6 +27,8 @@ use crate::probe::{self, Probe, RunTime};
 const CLOCKS: Duration = Duration::from_secs(10);
 /// How often time passes for the pipeline where no record says so; records tell it as often.
 const TICKS: Duration = Duration::from_millis(250);
+/// How often what schedulers publish in shared memory is read. They write it every few steps.
+const STATES: Duration = Duration::from_millis(500);
 /// How often the metrics are handed to the sinks, which have periods of their own.
 const METRICS: Duration = Duration::from_secs(1);
 
@@ -50,6 +53,7 @@ pub struct Live {
     duration: Option<Duration>,
     until_exit: bool,
     figures: Figures,
+    states: SharedStates,
     /// Connections the pipeline was told of.
     told: BTreeSet<ConnId>,
     libraries: Libraries,
@@ -74,10 +78,18 @@ impl Live {
         let Plan { follow, kernel, duration, until_exit } = plan;
         let probe = Probe::load(&kernel)?;
         let since = clock().wall;
-        let figures = Figures::default();
-        let told = BTreeSet::new();
-        let libraries = Libraries::default();
-        let mut live = Self { probe, follow, feed, since, duration, until_exit, figures, told, libraries };
+        let mut live = Self {
+            probe,
+            follow,
+            feed,
+            since,
+            duration,
+            until_exit,
+            figures: Figures::default(),
+            states: SharedStates::default(),
+            told: BTreeSet::new(),
+            libraries: Libraries::default(),
+        };
         live.feed.fact(Fact::Clock(clock()));
         live.look()?;
         live.figures.attach_ms = begun.elapsed().as_secs_f64() * 1e3;
@@ -131,6 +143,7 @@ impl Live {
         let mut terminate = on(SignalKind::terminate())?;
         let mut hangup = on(SignalKind::hangup())?;
         let (mut clocks, mut metrics, mut ticks) = (every(CLOCKS), every(METRICS), every(TICKS));
+        let mut states = every(STATES);
         let end = self.duration.map(|duration| tokio::time::Instant::now() + duration);
         loop {
             tokio::select! {
@@ -144,6 +157,7 @@ impl Live {
                     self.reconcile()?;
                 }
                 _ = metrics.tick() => self.metrics()?,
+                _ = states.tick() => self.states(),
                 _ = ticks.tick() => self.feed.tick(clock().mono),
                 // Last: records that never cease must not keep the others from their turn.
                 ready = self.probe.ready() => { ready?; self.drain(); }
@@ -194,6 +208,7 @@ impl Live {
         for (server, vocabulary) in changes.vocabularies {
             feed.vocabulary(server, vocabulary);
         }
+        self.states.follow(follow.proc(), &follow.schedulers());
         for pid in changes.gone {
             libraries.forget(pid);
             probe.unwatch(pid)?;
@@ -240,12 +255,20 @@ impl Live {
         Ok(())
     }
 
+    /// Reads what schedulers publish in shared memory.
+    fn states(&mut self) {
+        for fact in self.states.read(clock().mono) {
+            self.feed.fact(fact);
+        }
+    }
+
     /// Finds what no call showed: descriptors that went in an exec or a `close_range`, sockets that another process
     /// handed over.
     fn reconcile(&mut self) -> Result<()> {
         for pid in self.follow.watched() {
             self.probe.reconcile(pid)?;
         }
+        self.states.follow(self.follow.proc(), &self.follow.schedulers());
         self.adopt(&self.follow.all())
     }
 

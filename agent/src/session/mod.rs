@@ -6,6 +6,7 @@ mod follow;
 mod live;
 mod own;
 mod replay;
+mod shared;
 mod tls;
 
 pub use capture::CaptureFile;

@@ -15,7 +15,7 @@ use enginetap_core::time::MonoTime;
 
 use crate::discover::proc::Proc;
 
-/// What the files are called; mirrors `sglang/srt/managers/scheduler_components/load_snapshot.py` (0.5.23).
+/// What the files are called; mirrors `sglang/srt/managers/load_snapshot.py` (0.5.23).
 const PREFIX: &str = "/dev/shm/sglang_loads_";
 
 /// Most bytes of one file: 64 data-parallel ranks' slots of 16 KiB.

@@ -176,12 +176,6 @@ impl Follow {
         roles.filter(|(_, role)| *role == Role::EngineCore).map(|(pid, _)| pid).collect()
     }
 
-    /// The process file system that is looked at.
-    #[must_use]
-    pub fn proc(&self) -> &Proc {
-        &self.proc
-    }
-
     /// Every process watched.
     #[must_use]
     pub fn watched(&self) -> Vec<Pid> {

@@ -7,3 +7,4 @@ pub mod engine;
 pub mod live;
 pub mod messages;
 pub mod replayed;
+pub mod sglang;

@@ -3,6 +3,7 @@
 pub mod openai;
 pub mod request_id;
 pub mod schema;
+pub mod sglang;
 pub mod signal;
 pub mod traceparent;
 pub mod vllm;

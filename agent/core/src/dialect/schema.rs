@@ -1,10 +1,11 @@
 //! Field orders of the engines' positional messages.
 //!
-//! vLLM's messages are arrays whose layout changes with nearly every release. The orders come, best first, from
+//! vLLM's messages, and SGLang's in msgpack, are arrays whose layout changes with nearly every release. The orders come, best first, from
 //! the target's own sources ([`Schema::read`]), from the table of known versions ([`Schema::for_version`]), or
 //! from the shape of the message alone (the dialect's own rules, where there is no schema).
 
 mod python;
+pub mod sglang;
 mod table;
 
 use python::Classes;
@@ -13,7 +14,7 @@ use serde::{Deserialize, Serialize};
 /// The file of vLLM's package that holds the message classes, for [`Schema::read`].
 pub const SOURCE: &str = "v1/engine/__init__.py";
 
-/// Field orders of one vLLM version's message classes.
+/// Field orders of one engine version's message classes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Schema {
     /// Fields of `EngineCoreRequest`, in order.
@@ -31,6 +32,9 @@ pub struct Schema {
     /// Names and first bytes of `EngineCoreRequestType`; empty: those of the newest known version.
     #[serde(default)]
     pub request_types: Vec<(String, u32)>,
+    /// SGLang: classes with their fields in order (see [`sglang`]); vLLM's have fields of their own above.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<(String, Vec<String>)>,
 }
 
 /// Why field orders cannot be read from a source.
@@ -39,6 +43,9 @@ pub enum SchemaError {
     /// A class that every version has is not there.
     #[error("the source has no class {0} with fields: is it vllm/{SOURCE}?")]
     NoClass(&'static str),
+    /// The class of SGLang's messages that every version has is not there.
+    #[error("the source has no class {0} with fields: is it sglang/{messages}?", messages = sglang::MESSAGES)]
+    NoMessages(&'static str),
 }
 
 impl Schema {
@@ -62,6 +69,7 @@ impl Schema {
             finish_reasons: members("FinishReason"),
             event_types: members("EngineCoreEventType"),
             request_types: members("EngineCoreRequestType"),
+            classes: Vec::new(),
         })
     }
 

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::Pid;
-use crate::time::{EngineTime, MonoTime, Seconds};
+use crate::time::{EngineTime, EpochTime, MonoTime, Seconds};
 
 /// What SGLang said. The process it came from is told beside it.
 #[derive(Clone, Debug, PartialEq)]
@@ -156,6 +156,9 @@ pub struct ReqTimes {
     pub last_forward: Option<EngineTime>,
     /// Its prefill's result was worked in (`prefill_finished_time`).
     pub prefill_finished: Option<EngineTime>,
+    /// The same moment by the wall clock, where the message carries that only (0.5.7 to 0.5.9:
+    /// `prefill_finished_ts`).
+    pub prefill_finished_epoch: Option<EpochTime>,
     /// Its last chunk's result was worked in (`last_chunked_prefill_finish_time`).
     pub last_chunk_finished: Option<EngineTime>,
     /// Its last decode step's result was worked in (`last_decode_finish_time`).
@@ -415,4 +418,10 @@ impl SglangLoad {
             accept_rate: None,
         }
     }
+}
+
+/// Whether a request is the server's own look at its health: its id says so (`HEALTH_CHECK_RID_PREFIX`, 0.4.0 on).
+#[must_use]
+pub fn is_health_check(rid: &str) -> bool {
+    rid.starts_with("HEALTH_CHECK_")
 }

@@ -105,7 +105,8 @@ pub(super) struct Layout {
 
 impl Layout {
     pub(super) fn new(schema: &Schema) -> Self {
-        let Schema { request, output, outputs, finish_reasons, event_types, request_types: _ } = schema;
+        let Schema { request, output, outputs, finish_reasons, event_types, request_types: _, classes: _ } =
+            schema;
         Self {
             request: fields(request, REQUEST, RequestField::Other),
             output: fields(output, OUTPUT, OutputField::Other),

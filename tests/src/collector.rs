@@ -35,6 +35,12 @@ impl Collector {
         Ok(Self { endpoint, spans })
     }
 
+    /// Every span so far.
+    #[must_use]
+    pub fn all(&self) -> Vec<Span> {
+        self.spans.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// The spans of a name so far.
     #[must_use]
     pub fn spans(&self, name: &str) -> Vec<Span> {

@@ -1,4 +1,4 @@
-//! A real vLLM, started by `cargo xtask engines`, with the agent beside it.
+//! A real engine, started by `cargo xtask engines`, with the agent beside it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -16,35 +16,53 @@ use crate::captures::Metrics;
 fn program(variable: &str) -> Result<PathBuf> {
     let path = std::env::var_os(variable);
     path.map(PathBuf::from)
-        .with_context(|| format!("{variable} is not set: run `cargo xtask test --only vllm`"))
+        .with_context(|| format!("{variable} is not set: run `cargo xtask test --only vllm,sglang`"))
 }
 
 /// A running server.
-pub struct Vllm {
+pub struct Server {
     xtask: PathBuf,
+    engine: &'static str,
     /// Its first process.
     pub pid: u64,
     /// Its port on 127.0.0.1.
     pub port: u64,
 }
 
-impl Vllm {
-    /// Starts the version under test with these options.
+impl Server {
+    /// Starts the vLLM under test with these options.
     ///
     /// # Errors
     /// When it does not come up.
-    pub fn start(options: &[&str], environment: &[(&str, &str)]) -> Result<Self> {
+    pub fn vllm(options: &[&str], environment: &[(&str, &str)]) -> Result<Self> {
+        Self::start("vllm", "ENGINETAP_VLLM_VERSION", options, environment)
+    }
+
+    /// Starts the SGLang under test with these options.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub fn sglang(options: &[&str], environment: &[(&str, &str)]) -> Result<Self> {
+        Self::start("sglang", "ENGINETAP_SGLANG_VERSION", options, environment)
+    }
+
+    fn start(
+        engine: &'static str,
+        version: &str,
+        options: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Result<Self> {
         let xtask = program("ENGINETAP_XTASK")?;
-        let version = std::env::var("ENGINETAP_VLLM_VERSION").context("ENGINETAP_VLLM_VERSION is not set")?;
+        let version = std::env::var(version).with_context(|| format!("{version} is not set"))?;
         let mut command = Command::new(&xtask);
-        command.args(["engines", "serve", "vllm", "--port", "0", "--json", "--version", &version, "--"]);
+        command.args(["engines", "serve", engine, "--port", "0", "--json", "--version", &version, "--"]);
         command.args(options).envs(environment.iter().copied()).stderr(Stdio::inherit());
         let output = command.output().with_context(|| format!("running {}", xtask.display()))?;
-        ensure!(output.status.success(), "vLLM {version} did not start");
+        ensure!(output.status.success(), "{engine} {version} did not start");
         let text = String::from_utf8_lossy(&output.stdout);
         let server: Json = serde_json::from_str(text.lines().last().unwrap_or_default())?;
         let number = |key: &str| server[key].as_u64().with_context(|| format!("no {key} in {server}"));
-        Ok(Self { pid: number("pid")?, port: number("port")?, xtask })
+        Ok(Self { pid: number("pid")?, port: number("port")?, xtask, engine })
     }
 
     /// Sends requests and gives what the client saw of each, in order of completion.
@@ -73,8 +91,10 @@ impl Vllm {
     /// # Errors
     /// When it does not within half a minute.
     pub fn until_running(&self, wanted: f64) -> Result<()> {
+        let running =
+            if self.engine == "sglang" { "sglang:num_running_reqs" } else { "vllm:num_requests_running" };
         let begun = Instant::now();
-        while self.metrics()?.sum("vllm:num_requests_running").is_none_or(|running| running < wanted) {
+        while self.metrics()?.sum(running).is_none_or(|running| running < wanted) {
             ensure!(begun.elapsed() < Duration::from_secs(30), "the engine is idle");
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -83,7 +103,7 @@ impl Vllm {
 
     fn load_command(&self, options: &[&str]) -> Command {
         let mut command = Command::new(&self.xtask);
-        command.args(["engines", "load", "vllm", "--port", &self.port.to_string(), "--"]);
+        command.args(["engines", "load", self.engine, "--port", &self.port.to_string(), "--"]);
         command.args(options).stdout(Stdio::piped()).stderr(Stdio::null());
         command
     }
@@ -102,10 +122,10 @@ impl Vllm {
     }
 }
 
-impl Drop for Vllm {
+impl Drop for Server {
     fn drop(&mut self) {
         let mut stop = Command::new(&self.xtask);
-        let _ = stop.args(["engines", "stop", "vllm", "--port", &self.port.to_string()]).status();
+        let _ = stop.args(["engines", "stop", self.engine, "--port", &self.port.to_string()]).status();
     }
 }
 
@@ -141,7 +161,7 @@ impl Agent {
     ///
     /// # Errors
     /// When it cannot.
-    pub fn attach(server: &Vllm, options: &[&str]) -> Result<Self> {
+    pub fn attach(server: &Server, options: &[&str]) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let mut command = Command::new(program("ENGINETAP_BIN")?);
         command.args(["attach", "--pid", &server.pid.to_string()]);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::Result;
 use enginetap_tests::captures::Metrics;
 use enginetap_tests::collector::Collector;
-use enginetap_tests::engine::{Agent, Seen, Vllm, int, text};
+use enginetap_tests::engine::{Agent, Seen, Server, int, text};
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span as OwnSpan;
 use serde_json::Value as Json;
@@ -44,7 +44,7 @@ fn see() -> Result<Run> {
         OPTIONS.iter().copied().chain(["--otlp-traces-endpoint", &collector.endpoint]).collect();
     let environment =
         [("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf"), ("OTEL_BSP_SCHEDULE_DELAY", "500")];
-    let server = Vllm::start(&options, &environment)?;
+    let server = Server::vllm(&options, &environment)?;
 
     let agent = Agent::attach(&server, &["--level", "2"])?;
     let mut client = server.load(&["-n", "60", "-c", "6", "--max-tokens", "40"])?;

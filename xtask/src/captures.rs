@@ -13,7 +13,7 @@ use flate2::{Compression, GzBuilder};
 
 use crate::engines::load::Background;
 use crate::engines::server::Server;
-use crate::engines::{client, processes, vllm};
+use crate::engines::{Engine, client, processes};
 use crate::{agent, repo, say, setup};
 
 /// What to do with captures.
@@ -21,7 +21,8 @@ use crate::{agent, repo, say, setup};
 pub enum Command {
     /// Convert a recording of socket calls (JSON lines, gzip) to a capture file.
     Import(Import),
-    /// Record a real vLLM under load into tests/captures: NAME.cap.gz, its /metrics and the client's view.
+    /// Record a real engine under load into tests/captures (SGLang: tests/captures/sglang): NAME.cap.gz, its /metrics
+    /// where it has them, and the client's view.
     Record(Record),
 }
 
@@ -43,9 +44,18 @@ pub struct Import {
 pub struct Record {
     /// The capture's name.
     pub name: String,
-    /// The vLLM to record.
-    #[arg(long, default_value = vllm::DEFAULT_VERSION)]
-    pub version: String,
+    /// The engine to record.
+    #[arg(long, value_enum, default_value = "vllm")]
+    pub engine: Engine,
+    /// Its version; the newest known to run when left out.
+    #[arg(long)]
+    pub version: Option<String>,
+    /// A variable in its environment, as `NAME=value`; may be given several times.
+    #[arg(long = "env", value_name = "NAME=VALUE")]
+    pub variables: Vec<String>,
+    /// Output tokens of each request.
+    #[arg(long, default_value_t = 24)]
+    pub max_tokens: u32,
     /// The load's kinds of request (see `engines load vllm -- --help`).
     #[arg(long, default_value = "mixed")]
     pub mode: String,
@@ -55,7 +65,7 @@ pub struct Record {
     /// How many at once.
     #[arg(long, default_value_t = 4)]
     pub concurrency: u32,
-    /// Options for vLLM, after `--`.
+    /// Options for the engine, after `--`.
     #[arg(last = true)]
     pub options: Vec<String>,
 }
@@ -114,12 +124,14 @@ fn version_in(file: &Path) -> Option<String> {
 }
 
 fn record(options: &Record) -> Result<()> {
-    let Record { name, version, mode: _, requests: _, concurrency: _, options: flags } = options;
+    let Record { name, engine, version, variables, options: flags, .. } = options;
     setup::for_attach()?;
     let binary = agent::build(true)?;
-    let folder = repo::root().join("tests/captures");
+    let folder = folder_of(*engine);
     std::fs::create_dir_all(&folder)?;
-    let server = vllm::serve::start(version, 0, flags)?;
+    let version = version.as_deref().unwrap_or_else(|| engine.default_version());
+    let variables: Vec<_> = variables.iter().filter_map(|text| text.split_once('=')).collect();
+    let server = engine.start(version, 0, flags, &variables)?;
     let recorded = record_server(options, &binary, &server, &folder);
     server.stop()?;
     recorded?;
@@ -127,15 +139,32 @@ fn record(options: &Record) -> Result<()> {
     Ok(())
 }
 
+fn folder_of(engine: Engine) -> PathBuf {
+    let captures = repo::root().join("tests/captures");
+    match engine {
+        Engine::Vllm => captures,
+        Engine::Sglang => captures.join("sglang"),
+    }
+}
+
 fn record_server(options: &Record, binary: &Path, server: &Server, folder: &Path) -> Result<()> {
-    let Record { name, version: _, mode, requests, concurrency, options: _ } = options;
+    let Record { name, mode, requests, concurrency, max_tokens, .. } = options;
     let file = |ending: &str| folder.join(format!("{name}.{ending}"));
     let recorder = Recorder::start(binary, server, &file("cap.gz"))?;
-    let (requests, concurrency) = (requests.to_string(), concurrency.to_string());
-    let arguments = ["--mode", mode, "--requests", &requests, "--concurrency", &concurrency];
+    let [requests, concurrency, max_tokens] = [requests, concurrency, max_tokens].map(ToString::to_string);
+    let arguments = [
+        ["--mode", mode],
+        ["--requests", &requests],
+        ["--concurrency", &concurrency],
+        ["--max-tokens", &max_tokens],
+    ]
+    .concat();
     Background::start(server, &arguments, Some(&file("client.jsonl")))?.wait()?;
     recorder.stop()?;
-    std::fs::write(file("metrics.txt"), client::get(&format!("{}/metrics", server.url()))?)?;
+    // SGLang has none unless told so.
+    if let Ok(page) = client::get(&format!("{}/metrics", server.url())) {
+        std::fs::write(file("metrics.txt"), page)?;
+    }
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 
-use crate::engines::vllm::{self, install};
+use crate::engines::{Engine, sglang, vllm};
 use crate::{agent, repo, say, setup, shell};
 
 /// A layer of tests; `docs/CONTRIBUTING.md` says what belongs to which.
@@ -22,6 +22,8 @@ pub enum Layer {
     Kernel,
     /// A real vLLM on the CPU, compared with what it says of itself (needs root, about 1 GB of downloads once).
     Vllm,
+    /// A real SGLang on the CPU, compared with its own tracing and metrics (needs root, about 1 GB of downloads once).
+    Sglang,
 }
 
 /// Which layers, and what goes on to the tests.
@@ -36,6 +38,9 @@ pub struct Options {
     /// The vLLM to test against.
     #[arg(long, default_value = vllm::DEFAULT_VERSION)]
     pub vllm: String,
+    /// The SGLang to test against.
+    #[arg(long, default_value = sglang::DEFAULT_VERSION)]
+    pub sglang: String,
     /// A filter on test names, and options for the test binaries after `--`.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub filter: Vec<String>,
@@ -47,6 +52,7 @@ impl Default for Options {
             only: Vec::new(),
             skip: Vec::new(),
             vllm: vllm::DEFAULT_VERSION.to_owned(),
+            sglang: sglang::DEFAULT_VERSION.to_owned(),
             filter: Vec::new(),
         }
     }
@@ -79,7 +85,7 @@ pub fn run(options: &Options) -> Result<()> {
     if options.wants(Layer::Replay) {
         check("replay", end_to_end(Layer::Replay, &[], &options.filter));
     }
-    let live = [Layer::Kernel, Layer::Vllm];
+    let live = [Layer::Kernel, Layer::Vllm, Layer::Sglang];
     if live.into_iter().any(|layer| options.wants(layer)) {
         match live_environment(options) {
             Ok(Some(environment)) => {
@@ -101,6 +107,7 @@ fn name(layer: Layer) -> &'static str {
         Layer::Replay => "replay",
         Layer::Kernel => "kernel",
         Layer::Vllm => "vllm",
+        Layer::Sglang => "sglang",
     }
 }
 
@@ -125,7 +132,9 @@ fn unit(filter: &[String]) -> Result<()> {
 /// `None` where they cannot run here; the reason has been said.
 fn live_environment(options: &Options) -> Result<Option<Vec<(&'static str, PathBuf)>>> {
     if !repo::is_root() {
-        say::warn("the kernel and vllm layers are skipped: they need root (`sudo -E cargo xtask test`)");
+        say::warn(
+            "the kernel, vllm and sglang layers are skipped: they need root (`sudo -E cargo xtask test`)",
+        );
         return Ok(None);
     }
     setup::for_attach()?;
@@ -134,9 +143,13 @@ fn live_environment(options: &Options) -> Result<Option<Vec<(&'static str, PathB
         ("ENGINETAP_XTASK", std::env::current_exe().context("cannot find this program's own file")?),
     ];
     if options.wants(Layer::Vllm) {
-        let installed = install::ensure(&options.vllm)?;
+        let venv = Engine::Vllm.install(&options.vllm)?;
         environment.push(("ENGINETAP_VLLM_VERSION", PathBuf::from(&options.vllm)));
-        environment.push(("ENGINETAP_VLLM", installed.venv));
+        environment.push(("ENGINETAP_VLLM", venv));
+    }
+    if options.wants(Layer::Sglang) {
+        Engine::Sglang.install(&options.sglang)?;
+        environment.push(("ENGINETAP_SGLANG_VERSION", PathBuf::from(&options.sglang)));
     }
     environment.push(("ENGINETAP_PYTHON", crate::engines::python::find()?.executable));
     Ok(Some(environment))
@@ -186,10 +199,12 @@ fn targets(folder: &Path, layer: Layer) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// The layer of a test program, by its name: `kernel…` and `live…` need root, all others replay.
+/// The layer of a test program, by its name: `kernel…`, `live_sglang…` and `live…` need root, all others replay.
 fn layer_of(target: &str) -> Layer {
     if target.starts_with("kernel") {
         Layer::Kernel
+    } else if target.starts_with("live_sglang") {
+        Layer::Sglang
     } else if target.starts_with("live") {
         Layer::Vllm
     } else {
@@ -205,6 +220,7 @@ mod tests {
     fn a_test_program_is_put_into_its_layer_by_name() {
         assert_eq!(layer_of("kernel_sock"), Layer::Kernel);
         assert_eq!(layer_of("live_vllm"), Layer::Vllm);
+        assert_eq!(layer_of("live_sglang_truth"), Layer::Sglang);
         assert_eq!(layer_of("vllm_captures"), Layer::Replay);
         assert_eq!(layer_of("conformance"), Layer::Replay);
     }

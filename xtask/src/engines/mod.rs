@@ -173,10 +173,7 @@ pub fn run(command: &Command) -> Result<()> {
 
 fn serve(options: &Serve) -> Result<()> {
     let Serve { which, port, variables, json, options } = options;
-    let pair =
-        |text: &'_ String| text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let variables: Vec<(String, String)> = variables.iter().filter_map(pair).collect();
-    let variables: Vec<(&str, &str)> = variables.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+    let variables: Vec<_> = variables.iter().filter_map(|text| text.split_once('=')).collect();
     let server = which.engine.start(which.version(), *port, options, &variables)?;
     if *json {
         println!("{}", serde_json::to_string(&server)?);

@@ -9,6 +9,7 @@
 
 pub mod capture;
 pub mod dialect;
+pub mod hash;
 pub mod ids;
 pub mod lifecycle;
 pub mod loss;

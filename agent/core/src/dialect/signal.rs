@@ -39,6 +39,16 @@ pub enum ApiSignal {
         /// What it said.
         delta: Box<ApiDelta>,
     },
+    /// A part of the response that says more text of one candidate, and besides it nothing that the part before
+    /// did not say.
+    Text {
+        /// The exchange.
+        exchange: ExchangeId,
+        /// When the call that carried its last byte returned.
+        at: MonoTime,
+        /// The candidate and its text.
+        said: ChoiceDelta,
+    },
     /// The exchange is over.
     End {
         /// The exchange.

@@ -20,6 +20,7 @@ use crate::dialect::schema::Schema;
 use crate::dialect::signal::EngineSignal;
 use crate::loss::{Loss, Losses};
 use crate::time::MonoTime;
+use crate::wire;
 use crate::wire::msgpack::{Error, Reader};
 use layout::Layout;
 
@@ -140,7 +141,7 @@ fn aborted(body: &[u8], cut: bool) -> Result<Vec<String>, Refusal> {
     let mut ids = Vec::new();
     for _ in 0..len {
         match reader.str() {
-            Ok(id) => ids.push(String::from_utf8_lossy(id).into_owned()),
+            Ok(id) => ids.push(wire::text(id).into_owned()),
             Err(Error::End) if cut => break,
             Err(_) => return Err(Refusal::Unknown),
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::dialect::signal::{ApiDelta, ApiError, ApiRequest, ChoiceDelta, ToolCall, Usage};
 use crate::ids::{ExchangeId, Pid};
+use crate::settings::Settings;
 use crate::time::MonoTime;
 
 /// Most candidates kept of one response.
@@ -81,6 +82,12 @@ pub struct Keep {
     pub limit: usize,
 }
 
+impl From<&Settings> for Keep {
+    fn from(settings: &Settings) -> Self {
+        Self { content: settings.content, limit: settings.content_limit }
+    }
+}
+
 impl Exchange {
     /// A request just read.
     #[must_use]
@@ -125,6 +132,12 @@ impl Exchange {
             self.error = Some(error.clone());
         }
         self.cut |= cut;
+    }
+
+    /// Takes more text of one candidate.
+    pub fn take_text(&mut self, said: &ChoiceDelta, at: MonoTime, keep: Keep) {
+        self.touched = at;
+        self.take_choice(said, keep);
     }
 
     fn take_choice(&mut self, delta: &ChoiceDelta, keep: Keep) {

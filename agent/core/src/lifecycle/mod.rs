@@ -13,7 +13,7 @@ mod taken_back;
 pub mod totals;
 mod vllm;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::capture::fact;
@@ -21,6 +21,7 @@ use crate::capture::record::Mark;
 use crate::dialect::signal::sglang::{FrontendSnapshot, SglangSignal, Snapshot};
 use crate::dialect::signal::{ApiSignal, EngineSignal};
 use crate::dialect::vocabulary::Vocabulary;
+use crate::hash::Map;
 use crate::ids::{Mint, Pid, ServerId};
 use crate::loss::Losses;
 use crate::model::metric::Point;
@@ -49,7 +50,7 @@ pub struct Lifecycle {
     clock: Clock,
     mint: Mint,
     servers: BTreeMap<ServerId, Server>,
-    processes: HashMap<Pid, fact::Process>,
+    processes: Map<Pid, fact::Process>,
     /// Servers that ended, oldest first.
     ended: VecDeque<ServerId>,
     losses: Losses,
@@ -65,7 +66,7 @@ impl Lifecycle {
             settings,
             clock: Clock::default(),
             servers: BTreeMap::new(),
-            processes: HashMap::new(),
+            processes: Map::default(),
             ended: VecDeque::new(),
             losses: Losses::default(),
             done: Vec::new(),

@@ -1,12 +1,14 @@
 //! Requests that are over and forgotten, of which more may be told.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
+
+use crate::hash::Set;
 
 /// Ids of the requests that were last taken back.
 #[derive(Debug, Default)]
 pub(super) struct TakenBack {
     order: VecDeque<String>,
-    known: HashSet<String>,
+    known: Set<String>,
 }
 
 impl TakenBack {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::connection::{Context, Signals};
-use crate::dialect::openai::{self, Collect, Endpoint, Route};
+use crate::dialect::openai::{self, Collect, Endpoint, Route, Said};
 use crate::dialect::signal::ApiSignal;
 use crate::ids::{ConnId, Direction, ExchangeId};
 use crate::loss::{Loss, Losses};
@@ -49,7 +49,7 @@ struct Body {
 #[derive(Debug)]
 enum Response {
     Whole(Body),
-    Stream(sse::Decoder),
+    Stream(sse::Decoder, openai::Events),
 }
 
 impl HttpConn {
@@ -171,7 +171,9 @@ impl Exchange {
         // Compressed bodies are not read; none of the engines' servers sends one by itself.
         let plain = head.headers.get("content-encoding").is_none_or(|coding| coding == b"identity");
         self.response = Some(match (plain, streaming) {
-            (true, true) => Response::Stream(sse::Decoder::new(sse::EVENT_LIMIT)),
+            (true, true) => {
+                Response::Stream(sse::Decoder::new(sse::EVENT_LIMIT), openai::Events::new(self.endpoint))
+            }
             (plain, _) => Response::Whole(Body { bytes: Vec::new(), cut: !plain }),
         });
         out.push(ApiSignal::Head { exchange: id, at, status: head.status, streaming });
@@ -185,15 +187,16 @@ impl Exchange {
         context: &mut Context<'_>,
         out: &mut Vec<ApiSignal>,
     ) {
-        let endpoint = self.endpoint;
         match &mut self.response {
             Some(Response::Whole(body)) => body.push(bytes, context.settings.body_limit, context.losses),
-            Some(Response::Stream(events)) => {
+            Some(Response::Stream(decoder, events)) => {
                 let collect = Collect::from(context.settings);
-                events.push(bytes, at, &mut |event| {
-                    let name = Some(event.name).filter(|name| !name.is_empty());
-                    let delta = openai::event(endpoint, name, event.data, event.after_gap, collect);
-                    out.push(ApiSignal::Delta { exchange: id, at: event.at, delta: Box::new(delta) });
+                decoder.push(bytes, at, &mut |event| {
+                    let sse::Event { name, data, first: _, at, after_gap } = event;
+                    out.push(match events.read(name, data, after_gap, collect) {
+                        Said::Text(said) => ApiSignal::Text { exchange: id, at, said },
+                        Said::Delta(delta) => ApiSignal::Delta { exchange: id, at, delta },
+                    });
                 });
             }
             None => {}
@@ -203,7 +206,7 @@ impl Exchange {
     fn response_gap(&mut self) {
         match &mut self.response {
             Some(Response::Whole(body)) => body.cut = true,
-            Some(Response::Stream(events)) => events.gap(),
+            Some(Response::Stream(decoder, _)) => decoder.gap(),
             None => {}
         }
     }
@@ -223,7 +226,7 @@ impl Exchange {
                 delta.cut = body.cut;
                 out.push(ApiSignal::Delta { exchange: id, at, delta: Box::new(delta) });
             }
-            Some(Response::Stream(events)) => events.drain_losses(context.losses),
+            Some(Response::Stream(decoder, _)) => decoder.drain_losses(context.losses),
             Some(Response::Whole(_)) | None => {}
         }
         out.push(ApiSignal::End { exchange: id, at, complete });

@@ -5,7 +5,6 @@ mod engine;
 mod http;
 mod tls;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use enginetap_common::watch::Verdict;
@@ -14,6 +13,7 @@ use crate::capture::fact::{self, Fact, Role, Socket};
 use crate::capture::record::{Body, Data, Record};
 use crate::dialect::vllm;
 use crate::dialect::vocabulary::Vocabulary;
+use crate::hash::Map;
 use crate::ids::{ConnId, Direction, Fd, Pid, ServerId, Tid};
 use crate::lifecycle::Lifecycle;
 use crate::loss::{Loss, Losses};
@@ -68,7 +68,7 @@ pub struct Stats {
 pub struct Pipeline {
     settings: Settings,
     lifecycle: Lifecycle,
-    conns: HashMap<ConnId, Connection>,
+    conns: Map<ConnId, Connection>,
     tls: Tls,
     losses: Losses,
     stats: Stats,
@@ -85,7 +85,7 @@ impl Pipeline {
         Self {
             lifecycle: Lifecycle::new(settings.clone()),
             settings,
-            conns: HashMap::new(),
+            conns: Map::default(),
             tls: Tls::default(),
             losses: Losses::default(),
             stats: Stats::default(),

@@ -53,6 +53,11 @@ impl<'a> Scanner<'a> {
         Self { bytes, at: 0 }
     }
 
+    /// What was not read yet.
+    pub fn rest(&self) -> &'a [u8] {
+        self.bytes.get(self.at..).unwrap_or_default()
+    }
+
     /// The next byte that is no white space, left in place.
     fn peek(&mut self) -> Walk<u8> {
         loop {

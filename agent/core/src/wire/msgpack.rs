@@ -5,6 +5,8 @@
 //!
 //! Mirrors the MessagePack specification as of ext type support (2013 and later), which `msgspec` writes.
 
+use crate::wire;
+
 /// One token. The items of an array, and the keys and values of a map, follow as tokens of their own.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Token<'a> {
@@ -91,7 +93,7 @@ impl<'a> Reader<'a> {
     /// Goes past the next value, with everything inside it.
     ///
     /// # Errors
-    /// As [`Reader::token`]. Then the place is somewhere inside the value, and nothing can follow.
+    /// As [`Reader::token`].
     pub fn skip(&mut self) -> Result<(), Error> {
         self.skip_values(1)
     }
@@ -103,9 +105,11 @@ impl<'a> Reader<'a> {
     pub fn skip_values(&mut self, count: u64) -> Result<(), Error> {
         // What is still to be skipped is one number, whatever the nesting.
         let mut left = count;
+        let mut cursor = Cursor(self.rest);
         while left > 0 {
-            left = (left - 1).saturating_add(self.token()?.inside());
+            left = (left - 1).saturating_add(cursor.token()?.inside());
         }
+        self.rest = cursor.0;
         Ok(())
     }
 
@@ -205,7 +209,7 @@ impl<'a> Reader<'a> {
     }
 
     fn or_nil<T>(&mut self, pick: impl FnOnce(Token<'a>) -> Option<T>) -> Result<Option<T>, Error> {
-        self.typed(|token| if token == Token::Nil { Some(None) } else { pick(token).map(Some) })
+        self.typed(|token| if token.is_nil() { Some(None) } else { pick(token).map(Some) })
     }
 
     fn or_skip<T>(&mut self, pick: impl FnOnce(Token<'a>) -> Option<T>) -> Result<Option<T>, Error> {
@@ -240,6 +244,12 @@ impl<'a> Token<'a> {
             | Self::Bin(_)
             | Self::Ext(..) => 0,
         }
+    }
+
+    /// Whether it is nothing.
+    #[must_use]
+    pub fn is_nil(self) -> bool {
+        matches!(self, Self::Nil)
     }
 
     /// The number, where it is a whole one that is not negative.
@@ -282,7 +292,7 @@ impl<'a> Token<'a> {
     /// The text, as a string: bytes that are not UTF-8 are replaced.
     #[must_use]
     pub fn string(self) -> Option<String> {
-        if let Self::Str(text) = self { Some(String::from_utf8_lossy(text).into_owned()) } else { None }
+        if let Self::Str(text) = self { Some(wire::text(text).into_owned()) } else { None }
     }
 
     /// The bytes, of any type.
@@ -314,6 +324,7 @@ impl<'a> Token<'a> {
 struct Cursor<'a>(&'a [u8]);
 
 impl<'a> Cursor<'a> {
+    #[inline]
     fn token(&mut self) -> Result<Token<'a>, Error> {
         let [first] = self.fixed::<1>()?;
         Ok(match first {
@@ -322,6 +333,13 @@ impl<'a> Cursor<'a> {
             0x90..=0x9f => Token::Array(u32::from(first & 0x0f)),
             0xa0..=0xbf => Token::Str(self.bytes(u32::from(first & 0x1f))?),
             0xc0 => Token::Nil,
+            _ => return self.longer(first),
+        })
+    }
+
+    /// A token that is more than its first byte, out of the way of those that are not: they are nearly all.
+    fn longer(&mut self, first: u8) -> Result<Token<'a>, Error> {
+        Ok(match first {
             0xc1 => return Err(Error::Invalid),
             0xc2 => Token::Bool(false),
             0xc3 => Token::Bool(true),
@@ -352,6 +370,8 @@ impl<'a> Cursor<'a> {
             0xdc..=0xdd => Token::Array(self.len(first - 0xdc + 1)?),
             0xde..=0xdf => Token::Map(self.len(first - 0xde + 1)?),
             0xe0..=0xff => Token::Int(i64::from(first) - 0x100),
+            // The others have no second byte: see `token`.
+            0x00..=0xc0 => return Err(Error::Invalid),
         })
     }
 

@@ -6,10 +6,12 @@
 //! fails: a field that is absent, of another type than the API says or lost in a gap is left out, alone.
 
 mod content;
+mod events;
 mod request;
 mod response;
 mod route;
 
+pub use events::{Events, Said};
 pub use request::request;
 pub use response::{body, event};
 pub use route::{Endpoint, PassedOver, ROUTES, Route, Row, markdown, path_of, route};

@@ -4,7 +4,8 @@ use super::layout::{Layout, OutputField};
 use super::{Context, kv, shape, tensor};
 use crate::dialect::signal::{CachedTokens, EngineEvent, EngineOutput};
 use crate::time::EngineTime;
-use crate::wire::msgpack::{Error, Reader, Token};
+use crate::wire;
+use crate::wire::msgpack::{Error, Reader};
 
 /// Reads the output that comes next and appends it to `outputs`: of a cut one, what there is, if it names its
 /// request.
@@ -57,15 +58,15 @@ fn element(
     context: Context<'_>,
 ) -> Result<(), Error> {
     match field {
-        OutputField::Id => output.id = String::from_utf8_lossy(reader.str()?).into_owned(),
+        OutputField::Id => output.id = wire::text(reader.str()?).into_owned(),
         OutputField::Tokens => tokens(reader, output, context)?,
         OutputField::Logprobs if context.options.token_ids => {
             output.logprobs = tensor::sampled_logprobs(reader, context.aux)?;
         }
-        OutputField::Pooling => output.pooling = reader.scalar()? != Token::Nil,
+        OutputField::Pooling => output.pooling = !reader.scalar()?.is_nil(),
         OutputField::Finish => {
             let reason = reader.scalar()?;
-            if reason != Token::Nil {
+            if !reason.is_nil() {
                 output.finish = Some(layout.finish(reason.u32().ok_or(Error::Type)?));
             }
         }

@@ -4,6 +4,7 @@ use super::layout::{Layout, RequestField};
 use super::{Context, Refusal, kv, shape};
 use crate::dialect::signal::{EngineRequest, Sampling};
 use crate::time::EpochTime;
+use crate::wire;
 use crate::wire::msgpack::{Error, Reader, Token};
 
 /// `SamplingParams.max_tokens` where the map leaves it out.
@@ -44,10 +45,10 @@ fn element(
     context: Context<'_>,
 ) -> Result<(), Error> {
     match field {
-        RequestField::Id => request.id = String::from_utf8_lossy(reader.str()?).into_owned(),
+        RequestField::Id => request.id = wire::text(reader.str()?).into_owned(),
         RequestField::PromptTokenIds => prompt(reader, request, context)?,
         RequestField::Sampling => sampling(reader, request)?,
-        RequestField::Pooling => request.pooling = reader.scalar()? != Token::Nil,
+        RequestField::Pooling => request.pooling = !reader.scalar()?.is_nil(),
         RequestField::Arrival => {
             request.arrival = Some(EpochTime(reader.scalar()?.float().ok_or(Error::Type)?));
         }

@@ -4,7 +4,7 @@ use super::layout::{Layout, StepField};
 use super::{Context, Refusal, output, shape, stats};
 use crate::dialect::signal::EngineStep;
 use crate::time::EngineTime;
-use crate::wire::msgpack::{Error, Reader, Token};
+use crate::wire::msgpack::{Error, Reader};
 
 /// Reads an outputs message.
 pub(super) fn read(body: &[u8], layout: &Layout, context: Context<'_>) -> Result<EngineStep, Refusal> {
@@ -50,7 +50,7 @@ fn element(
         StepField::Timestamp => {
             step.timestamp = Some(EngineTime(reader.scalar()?.float().ok_or(Error::Type)?));
         }
-        StepField::Utility => step.utility = reader.scalar()? != Token::Nil,
+        StepField::Utility => step.utility = !reader.scalar()?.is_nil(),
         StepField::Other => reader.skip()?,
     }
     Ok(())

@@ -32,9 +32,13 @@ impl Server {
     /// Counts what an output brought.
     pub(super) fn count(&mut self, name: &str, applied: Applied, context: &Context<'_>) {
         let Some(request) = self.requests.get(name) else { return };
-        let Applied { tokens, prompt_tokens, preemptions, first_token_at } = applied;
-        let index = request.engine_index;
-        let first_token = first_token_at.and_then(|at| since_arrival(request, context, at));
+        let (index, first_token) = (request.engine_index, since_first(request, applied, context));
+        self.add(index, applied, first_token);
+    }
+
+    /// Adds what applying outputs changed; `first_token`: the time to the first token, where it was among them.
+    pub(super) fn add(&mut self, index: Option<u32>, applied: Applied, first_token: Option<Seconds>) {
+        let Applied { tokens, prompt_tokens, preemptions, first_token_at: _ } = applied;
         let totals = self.totals_of(index);
         totals.generation_tokens += tokens;
         totals.prompt_tokens += prompt_tokens;
@@ -101,6 +105,11 @@ pub(super) fn since_arrival(
 ) -> Option<Seconds> {
     let arrival = request.engine.as_ref()?.arrival?;
     Some(context.clock.wall(at).since(arrival.wall()).seconds())
+}
+
+/// The time to the first token, where it was among what was applied.
+pub(super) fn since_first(request: &Request, applied: Applied, context: &Context<'_>) -> Option<Seconds> {
+    applied.first_token_at.and_then(|at| since_arrival(request, context, at))
 }
 
 /// Mean time of an output token after the first; 0 where there is no such token.

@@ -272,9 +272,12 @@ impl Request {
         }
         self.touched = at;
         self.unwritten.get_or_insert(at);
-        self.held.push_back(Held { output, timestamp, at });
-        let keep = if self.has_stop() { HELD_OUTPUTS } else { 0 };
-        while self.held.len() > keep {
+        let next = Held { output, timestamp, at };
+        if !self.has_stop() {
+            return self.apply(next, around);
+        }
+        self.held.push_back(next);
+        while self.held.len() > HELD_OUTPUTS {
             applied.add(self.apply_next(around));
         }
         applied

@@ -1,18 +1,20 @@
 //! One server: signals to the exchanges, requests and engine cores they are about.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::engine::EngineCore;
 use super::join;
+use super::points::since_first;
 use super::request::{Around, Ending, Request};
 use super::totals::EngineTotals;
 use crate::capture::fact;
 use crate::dialect::request_id;
 use crate::dialect::signal::{
-    ApiDelta, ApiSignal, EngineOutput, EngineSignal, EngineStep, Finish, TransferStats,
+    ApiDelta, ApiSignal, ChoiceDelta, EngineOutput, EngineSignal, EngineStep, Finish, TransferStats,
 };
 use crate::dialect::vocabulary::Vocabulary;
+use crate::hash::Map;
 use crate::ids::{ExchangeId, Pid};
 use crate::lifecycle::Context;
 use crate::lifecycle::exchange::{Exchange, Joined, Keep};
@@ -42,15 +44,15 @@ pub(in crate::lifecycle) struct Server {
     pub totals: BTreeMap<u32, EngineTotals>,
     pub usages: Usages,
     /// Requests by the engine's id.
-    pub requests: HashMap<String, Request>,
+    pub requests: Map<String, Request>,
     /// Requests' ids by the ids of the responses they can be part of.
-    pub by_base: HashMap<String, Vec<String>>,
+    pub by_base: Map<String, Vec<String>>,
     /// Open exchanges.
-    pub exchanges: HashMap<ExchangeId, Exchange>,
+    pub exchanges: Map<ExchangeId, Exchange>,
     /// Open exchanges by response id.
-    pub by_response: HashMap<String, ExchangeId>,
+    pub by_response: Map<String, ExchangeId>,
     /// Children of `n > 1` requests by the parent's id.
-    pub(super) siblings: HashMap<String, Siblings>,
+    pub(super) siblings: Map<String, Siblings>,
     /// Requests taken back and forgotten: the engine sends up to five outputs more.
     pub taken_back: TakenBack,
 }
@@ -64,11 +66,11 @@ impl Server {
             cores: BTreeMap::new(),
             totals: BTreeMap::new(),
             usages: Usages::default(),
-            requests: HashMap::new(),
-            by_base: HashMap::new(),
-            exchanges: HashMap::new(),
-            by_response: HashMap::new(),
-            siblings: HashMap::new(),
+            requests: Map::default(),
+            by_base: Map::default(),
+            exchanges: Map::default(),
+            by_response: Map::default(),
+            siblings: Map::default(),
             taken_back: TakenBack::default(),
         }
     }
@@ -91,6 +93,7 @@ impl Server {
                 }
             }
             ApiSignal::Delta { exchange, at, delta } => self.delta(exchange, &delta, at, context),
+            ApiSignal::Text { exchange, at, said } => self.text(exchange, &said, at, context),
             ApiSignal::End { exchange, at, complete } => {
                 if let Some(open) = self.exchanges.get_mut(&exchange) {
                     open.ended = Some((at, complete));
@@ -103,20 +106,30 @@ impl Server {
 
     fn delta(&mut self, id: ExchangeId, delta: &ApiDelta, at: MonoTime, context: &mut Context<'_>) {
         let Some(exchange) = self.exchanges.get_mut(&id) else { return };
-        let keep = Keep { content: context.settings.content, limit: context.settings.content_limit };
         let named = exchange.response_id.is_some();
-        exchange.take(delta, at, keep);
+        exchange.take(delta, at, Keep::from(context.settings));
         if !named && let Some(response) = exchange.response_id.clone() {
             self.name_exchange(id, &response);
         }
-        let Some(exchange) = self.exchanges.get(&id) else { return };
         for choice in &delta.choices {
-            let Some(request) = join::of_choice(exchange, choice.index) else { continue };
-            let Some(request) = self.requests.get_mut(request) else { continue };
-            request.written(at);
-            if let (true, Some(text)) = (context.settings.content, &choice.text) {
-                request.streamed(text);
-            }
+            self.written(id, choice, at, context);
+        }
+    }
+
+    fn text(&mut self, id: ExchangeId, said: &ChoiceDelta, at: MonoTime, context: &mut Context<'_>) {
+        let Some(exchange) = self.exchanges.get_mut(&id) else { return };
+        exchange.take_text(said, at, Keep::from(context.settings));
+        self.written(id, said, at, context);
+    }
+
+    /// The client was sent something of a candidate: so was whatever waited of its engine request.
+    fn written(&mut self, id: ExchangeId, choice: &ChoiceDelta, at: MonoTime, context: &mut Context<'_>) {
+        let Some(exchange) = self.exchanges.get(&id) else { return };
+        let Some(request) = join::of_choice(exchange, choice.index) else { return };
+        let Some(request) = self.requests.get_mut(request) else { return };
+        request.written(at);
+        if let (true, Some(text)) = (context.settings.content, &choice.text) {
+            request.streamed(text);
         }
     }
 
@@ -226,21 +239,22 @@ impl Server {
     /// Gives an output to its request; the exchange to look at again, if the request ended.
     fn output(
         &mut self,
-        output: EngineOutput,
+        mut output: EngineOutput,
         now: Now,
         core: &EngineCore,
         context: &mut Context<'_>,
     ) -> Option<ExchangeId> {
         let Now { pid, index, timestamp, at, stats } = now;
-        let name = output.id.clone();
-        if !self.requests.contains_key(&name) {
-            if self.taken_back.contains(&name) {
-                return None;
+        let name = std::mem::take(&mut output.id);
+        let request = match self.requests.get_mut(&name) {
+            Some(request) => request,
+            None if self.taken_back.contains(&name) => return None,
+            None => {
+                self.make_room(context);
+                self.insert(name.clone(), Request::seen(pid, at));
+                self.requests.get_mut(&name)?
             }
-            self.make_room(context);
-            self.insert(name.clone(), Request::seen(pid, at));
-        }
-        let request = self.requests.get_mut(&name)?;
+        };
         request.engine_index = Some(index);
         if request.moments.first.is_none() && !stats && output.events.is_empty() {
             request.step_before_first = request.step_before_first.or(core.last_step());
@@ -248,7 +262,8 @@ impl Server {
         }
         let finish = output.finish;
         let applied = request.output(output, timestamp, at, around(core, context));
-        self.count(&name, applied, context);
+        let first_token = since_first(request, applied, context);
+        self.add(Some(index), applied, first_token);
         finish.and_then(|reason| self.finished(&name, reason, at, core, context))
     }
 

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use crate::wire;
+
 /// A string between its quotes, escapes and all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Text<'a> {
@@ -40,7 +42,7 @@ impl<'a> Text<'a> {
     /// in the middle of a character is left out.
     pub fn decode(self) -> Cow<'a, str> {
         let raw = if self.whole { self.raw } else { without_torn_end(self.raw) };
-        if self.escaped { Cow::Owned(unescape(raw)) } else { String::from_utf8_lossy(raw) }
+        if self.escaped { Cow::Owned(unescape(raw)) } else { wire::text(raw) }
     }
 
     /// The first `chars` characters of the text; no more of it is looked at than that needs.
@@ -96,12 +98,12 @@ fn unescape(raw: &[u8]) -> String {
     let mut rest = raw;
     while let Some(at) = memchr::memchr(b'\\', rest) {
         let (plain, escape) = rest.split_at(at);
-        text.push_str(&String::from_utf8_lossy(plain));
+        text.push_str(&wire::text(plain));
         let (char, len) = escaped(escape);
         text.push(char);
         rest = escape.get(len..).unwrap_or_default();
     }
-    text.push_str(&String::from_utf8_lossy(rest));
+    text.push_str(&wire::text(rest));
     text
 }
 

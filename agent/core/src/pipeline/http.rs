@@ -49,7 +49,14 @@ struct Body {
 #[derive(Debug)]
 enum Response {
     Whole(Body),
-    Stream(sse::Decoder, openai::Events),
+    Stream(Box<Stream>),
+}
+
+/// A body of server-sent events.
+#[derive(Debug)]
+struct Stream {
+    decoder: sse::Decoder,
+    events: openai::Events,
 }
 
 impl HttpConn {
@@ -171,9 +178,10 @@ impl Exchange {
         // Compressed bodies are not read; none of the engines' servers sends one by itself.
         let plain = head.headers.get("content-encoding").is_none_or(|coding| coding == b"identity");
         self.response = Some(match (plain, streaming) {
-            (true, true) => {
-                Response::Stream(sse::Decoder::new(sse::EVENT_LIMIT), openai::Events::new(self.endpoint))
-            }
+            (true, true) => Response::Stream(Box::new(Stream {
+                decoder: sse::Decoder::new(sse::EVENT_LIMIT),
+                events: openai::Events::new(self.endpoint),
+            })),
             (plain, _) => Response::Whole(Body { bytes: Vec::new(), cut: !plain }),
         });
         out.push(ApiSignal::Head { exchange: id, at, status: head.status, streaming });
@@ -189,7 +197,8 @@ impl Exchange {
     ) {
         match &mut self.response {
             Some(Response::Whole(body)) => body.push(bytes, context.settings.body_limit, context.losses),
-            Some(Response::Stream(decoder, events)) => {
+            Some(Response::Stream(stream)) => {
+                let Stream { decoder, events } = stream.as_mut();
                 let collect = Collect::from(context.settings);
                 decoder.push(bytes, at, &mut |event| {
                     let sse::Event { name, data, first: _, at, after_gap } = event;
@@ -206,7 +215,7 @@ impl Exchange {
     fn response_gap(&mut self) {
         match &mut self.response {
             Some(Response::Whole(body)) => body.cut = true,
-            Some(Response::Stream(decoder, _)) => decoder.gap(),
+            Some(Response::Stream(stream)) => stream.decoder.gap(),
             None => {}
         }
     }
@@ -226,7 +235,7 @@ impl Exchange {
                 delta.cut = body.cut;
                 out.push(ApiSignal::Delta { exchange: id, at, delta: Box::new(delta) });
             }
-            Some(Response::Stream(decoder, _)) => decoder.drain_losses(context.losses),
+            Some(Response::Stream(stream)) => stream.decoder.drain_losses(context.losses),
             Some(Response::Whole(_)) | None => {}
         }
         out.push(ApiSignal::End { exchange: id, at, complete });

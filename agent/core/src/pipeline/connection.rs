@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::engine::EngineConn;
 use super::http::HttpConn;
+use super::log::LogConn;
 use crate::capture::fact::Socket;
 use crate::capture::record::Data;
 use crate::dialect::signal::sglang::SglangSignal;
@@ -48,6 +49,7 @@ enum State {
     Undecided(Box<Detector>),
     Http(Box<HttpConn>),
     Engine(Box<EngineConn>),
+    Log(Box<LogConn>),
     /// Of no interest.
     Ignored,
 }
@@ -148,7 +150,7 @@ impl Connection {
     pub fn refresh(&mut self) {
         match &mut self.state {
             State::Engine(engine) => engine.refresh(),
-            State::Undecided(_) | State::Http(_) | State::Ignored => {}
+            State::Undecided(_) | State::Http(_) | State::Log(_) | State::Ignored => {}
         }
     }
 
@@ -183,7 +185,7 @@ impl Connection {
         tx.flush(&mut |piece| state.take(about, Direction::Tx, piece, context, signals));
         match state {
             State::Http(http) if closed => http.finish(at, context, signals),
-            State::Http(_) | State::Undecided(_) | State::Engine(_) | State::Ignored => {}
+            State::Http(_) | State::Undecided(_) | State::Engine(_) | State::Log(_) | State::Ignored => {}
         }
     }
 
@@ -192,7 +194,7 @@ impl Connection {
         self.tx.drain_losses(losses);
         match &mut self.state {
             State::Http(http) => http.drain_losses(losses),
-            State::Undecided(_) | State::Engine(_) | State::Ignored => {}
+            State::Undecided(_) | State::Engine(_) | State::Log(_) | State::Ignored => {}
         }
     }
 }
@@ -227,6 +229,7 @@ impl State {
             }
             Self::Http(http) => http.take(direction, piece, context, signals),
             Self::Engine(engine) => engine.take(about.pid, direction, piece, context, signals),
+            Self::Log(log) => log.take(direction, piece, signals),
             Self::Ignored => {}
         }
     }
@@ -235,8 +238,7 @@ impl State {
         match protocol {
             Protocol::Http1Server => Self::Http(Box::new(HttpConn::new(about.id))),
             Protocol::Zmtp => Self::Engine(Box::new(EngineConn::new(about.origin == Origin::Before))),
-            // No reader of it yet.
-            Protocol::Lines => Self::Ignored,
+            Protocol::Lines => Self::Log(Box::new(LogConn::new(about.origin == Origin::Before))),
             Protocol::Http1Client | Protocol::Tls | Protocol::Http2 | Protocol::Unknown => Self::Ignored,
         }
     }

@@ -3,6 +3,7 @@
 mod connection;
 mod engine;
 mod http;
+mod log;
 mod tls;
 
 use std::sync::Arc;
@@ -11,7 +12,8 @@ use enginetap_common::watch::Verdict;
 
 use crate::capture::fact::{self, Fact, Role, Socket};
 use crate::capture::record::{Body, Data, Record};
-use crate::dialect::vllm;
+use crate::dialect::sglang::shared;
+use crate::dialect::signal::sglang::SglangSignal;
 use crate::dialect::vocabulary::Vocabulary;
 use crate::hash::Map;
 use crate::ids::{ConnId, Direction, Fd, Pid, ServerId, Tid};
@@ -19,7 +21,7 @@ use crate::lifecycle::Lifecycle;
 use crate::loss::{Loss, Losses};
 use crate::model::metric::Point;
 use crate::model::span::Trace;
-use crate::settings::{Settings, VllmLevel};
+use crate::settings::Settings;
 use crate::stream::protocol::Protocol;
 use crate::time::{Clock, MonoTime, Nanos};
 
@@ -146,8 +148,7 @@ impl Pipeline {
             Fact::Conn(conn) => self.conn(conn),
             Fact::Snapshot(snapshot) => self.lifecycle.snapshot(snapshot),
             Fact::FrontendSnapshot(snapshot) => self.lifecycle.frontend_snapshot(snapshot),
-            // No reader of it yet.
-            Fact::Shared(_) => {}
+            Fact::Shared(shared) => self.shared(&shared),
             Fact::Detached(server) => {
                 self.lifecycle.detached(server, self.now);
                 self.lifecycle.ended(server);
@@ -231,6 +232,20 @@ impl Pipeline {
         self.now = self.now.max(time);
         if self.now.since(self.ticked) >= TICK {
             self.tick(self.now);
+        }
+    }
+
+    /// What a scheduler published in shared memory.
+    fn shared(&mut self, shared: &fact::Shared) {
+        let fact::Shared { pid, at, bytes } = shared;
+        match shared::read(bytes) {
+            Ok(loads) => {
+                for load in loads {
+                    self.lifecycle.sglang(*pid, SglangSignal::Load { at: *at, load });
+                }
+                self.collect();
+            }
+            Err(_) => self.losses.add(Loss::UnknownMessage, 1),
         }
     }
 
@@ -419,13 +434,4 @@ impl Pipeline {
             }
         }
     }
-}
-
-/// The engine decoder of a process's server.
-fn engine_decoder(lifecycle: &Lifecycle, settings: &Settings, pid: Pid) -> vllm::Decoder {
-    let server = lifecycle.process_of(pid).and_then(|process| lifecycle.server_of(process.server));
-    let schema = server.and_then(|server| server.schema.as_ref());
-    let version = server.and_then(|server| server.version.as_deref());
-    let options = vllm::Options { token_ids: settings.vllm_level >= VllmLevel::Iterations };
-    vllm::Decoder::new(schema, version, options)
 }

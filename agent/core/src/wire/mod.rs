@@ -2,6 +2,7 @@
 
 pub mod http1;
 pub mod json;
+pub mod lines;
 pub mod msgpack;
 pub mod pickle;
 pub mod sse;

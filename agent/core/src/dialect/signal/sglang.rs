@@ -36,6 +36,15 @@ pub enum SglangSignal {
         /// Why, where the scheduler said so: then it refused or dropped the request itself.
         finish: Option<SglangFinish>,
     },
+    /// The scheduler sent requests back to its queue, and wrote so to its log, which does not say which ones.
+    Retracted {
+        /// When it wrote so.
+        at: MonoTime,
+        /// How many.
+        requests: u64,
+        /// Data-parallel rank.
+        dp_rank: Option<u32>,
+    },
     /// The scheduler's state, from whichever source tells it.
     Load {
         /// When it was written or sent.

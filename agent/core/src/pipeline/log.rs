@@ -1,0 +1,34 @@
+//! The log of a scheduler: lines on its standard error.
+
+use super::connection::Signals;
+use crate::dialect::sglang::line;
+use crate::dialect::signal::sglang::SglangSignal;
+use crate::ids::Direction;
+use crate::stream::Piece;
+use crate::wire::lines;
+
+/// A log.
+#[derive(Debug)]
+pub(super) struct LogConn(lines::Decoder);
+
+impl LogConn {
+    pub fn new(midstream: bool) -> Self {
+        Self(lines::Decoder::new(midstream))
+    }
+
+    pub fn take(&mut self, direction: Direction, piece: Piece<'_>, signals: &mut Signals) {
+        match direction {
+            Direction::Tx => self.0.push(&piece, &mut |line| signals.sglang.extend(signal(line))),
+            // Nothing is read from it.
+            Direction::Rx => {}
+        }
+    }
+}
+
+fn signal(line: lines::Line<'_>) -> Option<SglangSignal> {
+    let lines::Line { bytes, at } = line;
+    Some(match line::read(bytes)? {
+        line::Line::Report(load) => SglangSignal::Load { at, load: *load },
+        line::Line::Retracted { requests, dp_rank } => SglangSignal::Retracted { at, requests, dp_rank },
+    })
+}

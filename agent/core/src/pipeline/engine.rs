@@ -64,7 +64,7 @@ impl EngineConn {
         let dialect = dialect.get_or_insert_with(|| Dialect::of(lifecycle, settings, pid));
         let mut losses = Losses::default();
         frames.push(&piece, context.losses, &mut |message| {
-            dialect.take(direction, &message, &mut losses, signals);
+            dialect.take(direction, message, &mut losses, signals);
         });
         context.losses.merge(&losses);
     }

@@ -168,6 +168,9 @@ pub struct ReqTimes {
     /// The same moment by the wall clock, where the message carries that only (0.5.7 to 0.5.9:
     /// `prefill_finished_ts`).
     pub prefill_finished_epoch: Option<EpochTime>,
+    /// The prefill after it was last sent back, or the first one: its result was worked in
+    /// (`last_prefill_finished_time`, 0.5.10 on).
+    pub last_prefill_finished: Option<EngineTime>,
     /// Its last chunk's result was worked in (`last_chunked_prefill_finish_time`).
     pub last_chunk_finished: Option<EngineTime>,
     /// Its last decode step's result was worked in (`last_decode_finish_time`).

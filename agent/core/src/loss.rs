@@ -23,6 +23,8 @@ pub enum Loss {
     RequestExpired,
     /// Engine outputs for a request nobody saw the start of, and that could not be told.
     OrphanOutput,
+    /// A decode step that happened and of which no source told when: it has no span.
+    StepUnseen,
     /// A span or metric batch dropped: the exporter's queue was full.
     QueueFull,
     /// A batch dropped after its retries: the receiver refused it or could not be reached.
@@ -31,7 +33,7 @@ pub enum Loss {
 
 impl Loss {
     /// Every reason.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::BadRecord,
         Self::GapBytes,
         Self::Resync,
@@ -41,6 +43,7 @@ impl Loss {
         Self::ConnEvicted,
         Self::RequestExpired,
         Self::OrphanOutput,
+        Self::StepUnseen,
         Self::QueueFull,
         Self::ExportFailed,
     ];
@@ -58,6 +61,7 @@ impl Loss {
             Self::ConnEvicted => "conn_evicted",
             Self::RequestExpired => "request_expired",
             Self::OrphanOutput => "orphan_output",
+            Self::StepUnseen => "step_unseen",
             Self::QueueFull => "queue_full",
             Self::ExportFailed => "export_failed",
         }

@@ -14,6 +14,34 @@ pub enum VllmLevel {
     Iterations = 2,
 }
 
+/// How deep SGLang traces go (`SGLANG_TRACE_LEVEL`): 0 no spans of SGLang's own, 1 to 4 as its stage table says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SglangLevel(u8);
+
+impl SglangLevel {
+    /// The deepest.
+    pub const MAX: Self = Self(4);
+
+    /// A level; `None` for one that there is not.
+    #[must_use]
+    pub fn new(level: u8) -> Option<Self> {
+        (level <= Self::MAX.0).then_some(Self(level))
+    }
+
+    /// Whether something of a level is collected.
+    #[must_use]
+    pub fn shows(self, level: u8) -> bool {
+        level <= self.0
+    }
+}
+
+impl Default for SglangLevel {
+    /// SGLang's own.
+    fn default() -> Self {
+        Self(3)
+    }
+}
+
 /// Settings of the pipeline. All of them may change while it runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -21,6 +49,10 @@ pub struct Settings {
     pub vllm_level: VllmLevel,
     /// Whether vLLM metrics are kept.
     pub vllm_metrics: bool,
+    /// Depth of SGLang traces.
+    pub sglang_level: SglangLevel,
+    /// Whether SGLang metrics are kept.
+    pub sglang_metrics: bool,
     /// Most events on one span (`OTEL_SPAN_EVENT_COUNT_LIMIT`).
     pub event_limit: usize,
     /// Whether prompts and outputs leave the decoder
@@ -45,6 +77,8 @@ impl Default for Settings {
         Self {
             vllm_level: VllmLevel::Stages,
             vllm_metrics: true,
+            sglang_level: SglangLevel::default(),
+            sglang_metrics: true,
             event_limit: 128,
             content: true,
             content_limit: 8192,

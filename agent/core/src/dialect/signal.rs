@@ -140,6 +140,8 @@ pub struct ApiDelta {
 pub struct ChoiceDelta {
     /// Which candidate.
     pub index: u32,
+    /// The request inside the engine that made it, where the response names each one's.
+    pub id: Option<String>,
     /// Text generated: reasoning, then content or completion text. `Some` where anything was said, though
     /// empty where neither content nor token texts are collected.
     pub text: Option<String>,

@@ -69,6 +69,8 @@ pub struct Exchange {
     pub unfinished: bool,
     /// Engine requests joined to it, in the order of their places.
     pub requests: Vec<Joined>,
+    /// Parts of the response that carried something generated, a candidate's each.
+    pub increments: u64,
     /// Last sign of life.
     pub touched: MonoTime,
 }
@@ -108,6 +110,7 @@ impl Exchange {
             ended: None,
             unfinished: false,
             requests: Vec::new(),
+            increments: 0,
             touched: last,
         }
     }
@@ -141,7 +144,10 @@ impl Exchange {
     }
 
     fn take_choice(&mut self, delta: &ChoiceDelta, keep: Keep) {
-        let ChoiceDelta { index, text, reasoning, finish_reason, tool_calls } = delta;
+        let ChoiceDelta { index, id: _, text, reasoning, finish_reason, tool_calls } = delta;
+        if text.is_some() || !tool_calls.is_empty() {
+            self.increments = self.increments.saturating_add(1);
+        }
         if self.choices.len() >= MAX_CHOICES && !self.choices.contains_key(index) {
             return;
         }

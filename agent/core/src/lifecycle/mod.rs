@@ -16,7 +16,7 @@ mod vllm;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use crate::capture::fact;
+use crate::capture::fact::{self, Engine};
 use crate::capture::record::Mark;
 use crate::dialect::signal::sglang::{FrontendSnapshot, SglangSignal, Snapshot};
 use crate::dialect::signal::{ApiSignal, EngineSignal};
@@ -88,7 +88,13 @@ impl Lifecycle {
         match self.servers.get_mut(&fact.id) {
             Some(server) => server.learn(fact),
             None => {
-                self.servers.insert(fact.id, Server::new(fact, self.clock));
+                let id = fact.id;
+                let mut server = Server::new(fact, self.clock);
+                self.processes
+                    .values()
+                    .filter(|process| process.server == id)
+                    .for_each(|p| server.process(p));
+                self.servers.insert(id, server);
             }
         }
     }
@@ -102,6 +108,9 @@ impl Lifecycle {
 
     /// Learns of a process.
     pub fn process(&mut self, process: fact::Process) {
+        if let Some(server) = self.servers.get_mut(&process.server) {
+            server.process(&process);
+        }
         self.processes.insert(process.pid, process);
     }
 
@@ -134,13 +143,19 @@ impl Lifecycle {
     }
 
     /// What SGLang's sockets, lines and shared memory said.
-    pub fn sglang(&mut self, _pid: Pid, _signal: SglangSignal) {}
+    pub fn sglang(&mut self, pid: Pid, signal: SglangSignal) {
+        self.with(pid, |server, context| server.sglang(pid, signal, context));
+    }
 
     /// What a scheduler's objects held.
-    pub fn snapshot(&mut self, _snapshot: Snapshot) {}
+    pub fn snapshot(&mut self, snapshot: Snapshot) {
+        self.with(snapshot.pid, |server, context| server.snapshot(snapshot, context));
+    }
 
     /// What a frontend's objects held.
-    pub fn frontend_snapshot(&mut self, _snapshot: FrontendSnapshot) {}
+    pub fn frontend_snapshot(&mut self, snapshot: FrontendSnapshot) {
+        self.with(snapshot.pid, |server, _| server.frontend_snapshot(snapshot));
+    }
 
     /// A probed function of a process was entered.
     pub fn mark(&mut self, _pid: Pid, _mark: Mark, _at: MonoTime) {}
@@ -197,11 +212,12 @@ impl Lifecycle {
     /// Every server's metrics at this moment.
     #[must_use]
     pub fn points(&self, now: MonoTime) -> Vec<Point> {
-        if !self.settings.vllm_metrics {
-            return Vec::new();
-        }
         let at = self.clock.wall(now);
-        self.servers.values().flat_map(|server| server.points(at)).collect()
+        let wanted = |server: &&Server| match server.fact().engine {
+            Engine::Vllm => self.settings.vllm_metrics,
+            Engine::Sglang => self.settings.sglang_metrics,
+        };
+        self.servers.values().filter(wanted).flat_map(|server| server.points(at)).collect()
     }
 
     fn with(&mut self, pid: Pid, act: impl FnOnce(&mut Server, &mut Context<'_>)) {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{Context, sglang, vllm};
 use crate::capture::fact::{self, Engine};
+use crate::dialect::signal::sglang::{FrontendSnapshot, SglangSignal, Snapshot};
 use crate::dialect::signal::{ApiSignal, EngineSignal};
 use crate::dialect::vocabulary::Vocabulary;
 use crate::ids::Pid;
@@ -71,6 +72,38 @@ impl Server {
         match self {
             Self::Vllm(server) => server.engine(pid, signal, context),
             Self::Sglang(_) => {}
+        }
+    }
+
+    /// One of its processes is known, or known better.
+    pub fn process(&mut self, process: &fact::Process) {
+        match self {
+            Self::Vllm(_) => {}
+            Self::Sglang(server) => server.process(process.clone()),
+        }
+    }
+
+    /// What SGLang's sockets, lines and shared memory said.
+    pub fn sglang(&mut self, pid: Pid, signal: SglangSignal, context: &mut Context<'_>) {
+        match self {
+            Self::Vllm(_) => {}
+            Self::Sglang(server) => server.sglang(pid, signal, context),
+        }
+    }
+
+    /// What a scheduler's objects held.
+    pub fn snapshot(&mut self, snapshot: Snapshot, context: &mut Context<'_>) {
+        match self {
+            Self::Vllm(_) => {}
+            Self::Sglang(server) => server.snapshot(snapshot, context),
+        }
+    }
+
+    /// What a frontend's objects held.
+    pub fn frontend_snapshot(&mut self, snapshot: FrontendSnapshot) {
+        match self {
+            Self::Vllm(_) => {}
+            Self::Sglang(server) => server.frontend_snapshot(snapshot),
         }
     }
 

@@ -27,6 +27,11 @@ impl TakenBack {
         }
     }
 
+    /// It is heard of again as a new one.
+    pub fn remove(&mut self, name: &str) {
+        self.known.remove(name);
+    }
+
     /// Whether it is one of them.
     pub fn contains(&self, name: &str) -> bool {
         self.known.contains(name)

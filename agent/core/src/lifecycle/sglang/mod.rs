@@ -1,8 +1,19 @@
 //! SGLang: requests by their ids.
 
+mod batch;
+mod entry;
+mod join;
+mod load;
 mod moment;
+mod request;
 mod server;
+mod settle;
+mod spans;
 mod stages;
+#[cfg(test)]
+mod tests;
+mod threads;
 mod timeline;
+mod totals;
 
 pub(super) use server::Server;

@@ -46,7 +46,11 @@ pub(super) fn of(timeline: &Timeline, node: Disaggregation, end: Moment) -> Stag
         Disaggregation::Prefill => {
             cut.prefill();
             let pair = &timeline.pair;
-            cut.stage(span::PREFILL_TRANSFER_KV_CACHE, pair.transfer_queued.get(), pair.transfer_finished.get());
+            cut.stage(
+                span::PREFILL_TRANSFER_KV_CACHE,
+                pair.transfer_queued.get(),
+                pair.transfer_finished.get(),
+            );
         }
         Disaggregation::Decode => cut.decode_only(),
     }
@@ -207,7 +211,7 @@ impl Cut<'_> {
                 self.a_loop(ordinal, from, step, accepted, parent);
             } else {
                 let last = before.map_or(self.last_step, |(last, ..)| last);
-                self.unseen = self.unseen.saturating_add(ordinal.saturating_sub(last + 1).max(1));
+                self.unseen = self.unseen.saturating_add(ordinal.saturating_sub(last));
             }
             before = Some((ordinal, step.end, step.accepted));
             self.last_step = ordinal;
@@ -241,7 +245,8 @@ impl Cut<'_> {
         }
         let decode = |schedule: &&Schedule| schedule.batch.mode == ForwardMode::Decode;
         let mut newest = self.timeline.schedules.iter().rev().filter(decode);
-        let newest = newest.find(|schedule| schedule.at.at < end.at).filter(|schedule| schedule.at.at > begin);
+        let newest =
+            newest.find(|schedule| schedule.at.at < end.at).filter(|schedule| schedule.at.at > begin);
         newest.map_or(from, |schedule| from.later(schedule.at))
     }
 

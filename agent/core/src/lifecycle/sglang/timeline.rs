@@ -247,7 +247,9 @@ impl Timeline {
         round.forward.engine(of_round(last_forward));
         round.prefilled.engine(of_round(last_prefilled));
         let after = round.chunks.last().copied().or(round.forward.get().map(|moment| moment.at));
-        let Some(chunk) = of_round(last_chunk).filter(|&at| after.is_none_or(|after| at > after)) else { return };
+        let Some(chunk) = of_round(last_chunk).filter(|&at| after.is_none_or(|after| at > after)) else {
+            return;
+        };
         if round.chunks.len() < MAX_CHUNKS {
             round.chunks.push(chunk);
         } else {
@@ -318,7 +320,8 @@ impl Timeline {
                 let ordinal = ordinal(tokens, round, output.spec_verify_steps);
                 self.step(ordinal, end, output.spec_accepted);
             }
-            self.told = Some(Told { tokens: before.tokens.max(tokens), retractions: before.retractions.max(round) });
+            self.told =
+                Some(Told { tokens: before.tokens.max(tokens), retractions: before.retractions.max(round) });
         } else if finish.is_some()
             && let Some(round) = self.rounds.get_mut(round)
         {
@@ -341,7 +344,8 @@ impl Timeline {
             decode_transfer_queued,
             prebuilt_finished,
         } = pair;
-        let slots = [received, queued, forward, completed, bootstrap_queued, transfer_queued, transfer_finished];
+        let slots =
+            [received, queued, forward, completed, bootstrap_queued, transfer_queued, transfer_finished];
         let slots = slots.into_iter().chain([prealloc_queued, decode_transfer_queued, prebuilt_finished]);
         let of_rounds = rounds.iter().flat_map(|round| {
             let chunk = round.chunks.last().map(|&at| Moment { at, source: Source::Engine });

@@ -134,6 +134,7 @@ fn run(lifecycle: &mut Lifecycle, id: &str) {
 
 fn body(id: &str) -> ApiDelta {
     let choice = ChoiceDelta {
+        id: None,
         text: Some("abc".into()),
         finish_reason: Some("length".into()),
         ..ChoiceDelta::default()

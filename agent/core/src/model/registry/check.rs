@@ -8,7 +8,7 @@ use crate::model::metric::Point;
 use crate::model::span::{Attribute, Event, Span, Value};
 
 /// What of a span an engine's table does not allow: unknown names, other types, keys that stand twice. Empty when
-/// all is in order. SGLang's spans are not emitted yet and are unknown.
+/// all is in order.
 #[must_use]
 pub fn span(span: &Span, engine: Dialect) -> Vec<String> {
     let Some(groups) = groups(&span.name, engine) else {
@@ -50,11 +50,41 @@ pub fn point(point: &Point, engine: Dialect) -> Vec<String> {
 }
 
 fn known(event: &EventDef, span: &Span, engine: Dialect) -> bool {
-    event.engines.contains(&engine) && event.on == span.name
+    let on = match engine {
+        Dialect::VllmV0 | Dialect::VllmV1 => event.on == span.name,
+        // SGLang's stand on the stage that covers them, else on the thread.
+        Dialect::Sglang => of_sglang(&span.name).is_some_and(|layer| layer != Layer::Request),
+    };
+    event.engines.contains(&engine) && on
+}
+
+/// The layer of a span of SGLang's own, by its name: of a request's and of a thread's only the shape is fixed.
+fn of_sglang(name: &str) -> Option<Layer> {
+    let named =
+        |role: &str| name.strip_prefix(role).is_some_and(|rid| !rid.is_empty() && rid.chars().count() <= 8);
+    let thread = || {
+        name.split_once(" (host:").is_some_and(|(_, rest)| rest.contains(" | pid:") && rest.ends_with(')'))
+    };
+    if sglang::STAGES.iter().flat_map(|group| group.stages).any(|stage| stage.name == name) {
+        Some(Layer::Stage)
+    } else if ["Req ", "prefill Req ", "decode Req "].into_iter().any(named) {
+        Some(Layer::Request)
+    } else {
+        thread().then_some(Layer::Thread)
+    }
 }
 
 /// The groups of attributes a span may have; `None` for a span the engine does not have.
 fn groups(name: &str, engine: Dialect) -> Option<Vec<&'static AttributeGroup>> {
+    if let (Dialect::Sglang, Some(layer)) = (engine, of_sglang(name)) {
+        let own: &[&'static AttributeGroup] = match layer {
+            Layer::Stage => &[&sglang::STAGE],
+            Layer::Request => &[&sglang::REQUEST],
+            Layer::Thread => &[&sglang::THREAD, &own::SGLANG_THREAD],
+            Layer::Entry | Layer::Engine => &[],
+        };
+        return Some([&own::ANY_SPAN].into_iter().chain(own.iter().copied()).collect());
+    }
     // Of an entry span's name only the operation is fixed.
     let fixed = |def: &str| {
         def == name || def.strip_suffix("{model}").is_some_and(|o| name.starts_with(o.trim_end()))
@@ -79,7 +109,7 @@ fn groups(name: &str, engine: Dialect) -> Option<Vec<&'static AttributeGroup>> {
 fn attributes(on: &str, list: &[Attribute], allowed: &[&AttributeDef]) -> Vec<String> {
     let mut wrong = Vec::new();
     for (nth, Attribute { key, value }) in list.iter().enumerate() {
-        match allowed.iter().find(|def| def.key == key) {
+        match allowed.iter().find(|def| def.key == key || of_a_call(def.key, key)) {
             None => wrong.push(format!("{on}: no attribute {key}")),
             Some(def) if !fits(value, def.ty) => {
                 wrong.push(format!("{on}: {key} = {value:?} is no {}", def.ty.name()));
@@ -91,6 +121,17 @@ fn attributes(on: &str, list: &[Attribute], allowed: &[&AttributeDef]) -> Vec<St
         }
     }
     wrong
+}
+
+/// Whether a key is one of a template's, such as `gen_ai.completions.{i}.tool_calls.{j}.name`.
+fn of_a_call(template: &str, key: &str) -> bool {
+    let parts = template.split('.').zip(key.split('.'));
+    let same = |(part, actual): (&str, &str)| {
+        part == actual || (part.starts_with('{') && actual.parse::<u32>().is_ok())
+    };
+    template.contains('{')
+        && template.split('.').count() == key.split('.').count()
+        && parts.into_iter().all(same)
 }
 
 fn fits(value: &Value, ty: Type) -> bool {

@@ -153,6 +153,12 @@ pub mod span {
         FAKE_OUTPUT = "fake_output";
     }
 
+    /// A key of a tool call's attributes: call `call` of candidate `choice`.
+    #[must_use]
+    pub fn of_call(template: &str, choice: u32, call: u32) -> String {
+        template.replace("{i}", &choice.to_string()).replace("{j}", &call.to_string())
+    }
+
     /// The name of an entry span: the operation and the model, or the operation alone where no model is known.
     #[must_use]
     pub fn entry(operation: &str, model: Option<&str>) -> String {

@@ -7,7 +7,7 @@ use super::names::{attr, dim};
 use super::{AttributeGroup, DimensionGroup, MetricDef, MetricKind};
 
 /// Attribute groups.
-pub static ATTRIBUTES: &[&AttributeGroup] = &[&ANY_SPAN, &ENTRY, &LLM_REQUEST];
+pub static ATTRIBUTES: &[&AttributeGroup] = &[&ANY_SPAN, &ENTRY, &LLM_REQUEST, &SGLANG_THREAD];
 
 /// Attributes on any span.
 pub static ANY_SPAN: AttributeGroup = AttributeGroup {
@@ -23,7 +23,7 @@ pub static ANY_SPAN: AttributeGroup = AttributeGroup {
         attribute(
             attr::ESTIMATED,
             Strs,
-            "keys of this span's attributes that are estimates, not the engine's figures",
+            "keys of this span's attributes that are estimates, not the engine's figures; `start` and `end` for its own",
         )
         .when("any"),
         attribute(attr::LOSS, Strs, "reasons of the losses that touched this span (enginetap_losses)")
@@ -52,6 +52,15 @@ pub static LLM_REQUEST: AttributeGroup = AttributeGroup {
         "why the engine ended it: stop, length, abort, error or repetition",
     )
     .when("the engine ended it")],
+};
+
+/// Attributes on SGLang's thread spans.
+pub static SGLANG_THREAD: AttributeGroup = AttributeGroup {
+    on: "sglang thread",
+    note: None,
+    attributes: &[
+        attribute(attr::FINISH_REASON, Str, "why the engine ended the request").when("status ERROR")
+    ],
 };
 
 metrics! {

@@ -77,6 +77,7 @@ impl Speech {
             text = reasoning;
         }
         ChoiceDelta {
+            id: None,
             index: index.unwrap_or(position),
             text: spoke.then_some(text),
             reasoning: reasoned,

@@ -15,6 +15,7 @@ fn of_event(endpoint: Endpoint, json: &str) -> ApiDelta {
 /// One candidate that says `text`.
 fn says(text: &str, finish: Option<&str>) -> ChoiceDelta {
     ChoiceDelta {
+        id: None,
         text: (!text.is_empty()).then(|| text.to_owned()),
         finish_reason: finish.map(str::to_owned),
         ..ChoiceDelta::default()

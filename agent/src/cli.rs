@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, ColorChoice, Parser, Subcommand, ValueEnum};
 use enginetap_common::config::DEFAULT_CAP;
-use enginetap_core::settings::VllmLevel;
+use enginetap_core::settings::{SglangLevel, VllmLevel};
 use log::LevelFilter;
 
 /// Bytes of the ring buffer unless configured otherwise. It counts twice in the agent's resident memory.
@@ -193,6 +193,16 @@ pub struct Collect {
         value_parser = level
     )]
     pub level: VllmLevel,
+    /// Depth of an SGLang trace, as its own tracing counts it: 0 the entry span only, 1 its stages too, 2 also those of
+    /// handing over, 3 each chunk of a prefill, each decode step and each batch, 4 the batches' work on the CPU.
+    #[arg(
+        long,
+        value_name = "LEVEL",
+        default_value = "3",
+        env = "SGLANG_TRACE_LEVEL",
+        value_parser = sglang_level
+    )]
+    pub sglang_level: SglangLevel,
     /// Leave out prompts and outputs (as OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=false does).
     #[arg(long)]
     pub no_content: bool,
@@ -228,6 +238,11 @@ fn level(text: &str) -> Result<VllmLevel, String> {
         "2" => Ok(VllmLevel::Iterations),
         _ => Err("0 is the request, 1 its stages too, 2 an event for each iteration too".to_owned()),
     }
+}
+
+fn sglang_level(text: &str) -> Result<SglangLevel, String> {
+    let level = text.parse().ok().and_then(SglangLevel::new);
+    level.ok_or_else(|| "a whole number from 0 (the entry span only) to 4 (everything)".to_owned())
 }
 
 /// Bytes with an optional suffix: `K`, `M`, `G`, also as `KiB` or `KB`, all of them powers of 1024.
@@ -388,6 +403,7 @@ mod tests {
             "enginetap attach --pid x",
             "enginetap attach --for soon",
             "enginetap attach --level 3",
+            "enginetap attach --sglang-level 5",
             "enginetap attach --prometheus nowhere",
             "enginetap check",
             "enginetap record --pid 1",

@@ -12,6 +12,8 @@ const CONTENT: &str = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT";
 const CONTENT_LIMIT: &str = "OTEL_INSTRUMENTATION_GENAI_MESSAGE_CONTENT_MAX_LENGTH";
 /// Whether vLLM metrics are kept.
 const METRICS: &str = "OTEL_INSTRUMENTATION_VLLM_METRICS_ENABLED";
+/// Whether SGLang metrics are kept.
+const SGLANG_METRICS: &str = "OTEL_INSTRUMENTATION_SGLANG_METRICS_ENABLED";
 /// Most events on one span.
 const EVENTS: &str = "OTEL_SPAN_EVENT_COUNT_LIMIT";
 
@@ -24,11 +26,13 @@ pub fn settings(
     environment: &dyn Fn(&str) -> Option<String>,
     seed: u64,
 ) -> Result<Settings> {
-    let Collect { level, no_content } = collect;
+    let Collect { level, sglang_level, no_content } = collect;
     let defaults = Settings::default();
     Ok(Settings {
         vllm_level: *level,
         vllm_metrics: truth(environment, METRICS)?.unwrap_or(defaults.vllm_metrics),
+        sglang_level: *sglang_level,
+        sglang_metrics: truth(environment, SGLANG_METRICS)?.unwrap_or(defaults.sglang_metrics),
         content: !no_content && truth(environment, CONTENT)?.unwrap_or(defaults.content),
         content_limit: number(environment, CONTENT_LIMIT)?.unwrap_or(defaults.content_limit),
         event_limit: number(environment, EVENTS)?.unwrap_or(defaults.event_limit),
@@ -63,12 +67,14 @@ fn number(environment: &dyn Fn(&str) -> Option<String>, name: &str) -> Result<Op
 
 #[cfg(test)]
 mod tests {
-    use enginetap_core::settings::VllmLevel;
+    use enginetap_core::settings::{SglangLevel, VllmLevel};
 
     use super::*;
     use crate::exit::Exit;
 
-    const COLLECT: Collect = Collect { level: VllmLevel::Stages, no_content: false };
+    fn collect() -> Collect {
+        Collect { level: VllmLevel::Stages, sglang_level: SglangLevel::default(), no_content: false }
+    }
 
     #[test]
     fn the_environment_changes_the_defaults() {
@@ -78,7 +84,7 @@ mod tests {
             CONTENT_LIMIT => Some(" ".to_owned()),
             _ => None,
         };
-        let settings = settings(&COLLECT, &environment, 3).unwrap();
+        let settings = settings(&collect(), &environment, 3).unwrap();
         assert!(!settings.content);
         assert_eq!((settings.event_limit, settings.content_limit, settings.id_seed), (7, 8192, 3));
     }
@@ -86,7 +92,7 @@ mod tests {
     #[test]
     fn the_command_line_wins_over_the_environment() {
         let environment = |name: &str| (name == CONTENT).then(|| "true".to_owned());
-        let collect = Collect { no_content: true, ..COLLECT };
+        let collect = Collect { no_content: true, ..collect() };
         assert!(!settings(&collect, &environment, 0).unwrap().content);
     }
 
@@ -94,7 +100,7 @@ mod tests {
     fn a_bad_variable_is_named() {
         for (name, value) in [(CONTENT, "perhaps"), (EVENTS, "many")] {
             let environment = |asked: &str| (asked == name).then(|| value.to_owned());
-            let error = settings(&COLLECT, &environment, 0).unwrap_err();
+            let error = settings(&collect(), &environment, 0).unwrap_err();
             assert!(error.to_string().contains(name), "{error}");
             assert_eq!(Exit::of(&error), Exit::Usage);
         }

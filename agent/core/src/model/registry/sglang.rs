@@ -1,4 +1,4 @@
-//! SGLang's part of the table. Not emitted yet.
+//! SGLang's part of the table.
 
 use super::Dialect::Sglang;
 use super::Type::{Bool, Float, Int, Json, Str, Strs};

@@ -1,5 +1,6 @@
 //! One SGLang server: signals to the exchanges and requests they are about.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 use super::load::Loads;
@@ -23,6 +24,16 @@ use crate::time::{Clock, MonoTime, WallTime};
 
 /// Most readings of a frontend's objects kept for requests not yet handed over.
 const MAX_EARLY: usize = 4096;
+
+/// An output whose prefill's end, if it came by the wall clock (0.5.7 to 0.5.9), stands in the engine's own.
+fn with_monotonic(output: &SglangOutput, clock: Clock) -> Cow<'_, SglangOutput> {
+    let Some(mut times) = output.times else { return Cow::Borrowed(output) };
+    let Some(epoch) = times.prefill_finished_epoch.filter(|_| times.prefill_finished.is_none()) else {
+        return Cow::Borrowed(output);
+    };
+    times.prefill_finished = Some(clock.mono(epoch.wall()).engine());
+    Cow::Owned(SglangOutput { times: Some(times), ..output.clone() })
+}
 
 /// One server.
 #[derive(Debug)]
@@ -221,6 +232,7 @@ impl Server {
         };
         if let Some(speaker) = speaker {
             request.speaker.get_or_insert(speaker);
+            let output = &with_monotonic(output, context.clock);
             request.schedulers.entry(speaker).or_default().output(output, at, source);
         }
         request.output(output, at, hop);

@@ -152,6 +152,7 @@ impl Timeline {
             forward,
             last_forward,
             prefill_finished,
+            prefill_finished_epoch: _,
             last_prefill_finished,
             last_chunk_finished,
             last_decode_finished: _,

@@ -121,7 +121,7 @@ fn of_text(delta: &ApiDelta) -> Option<(u32, bool)> {
         return None;
     };
     match choices.as_slice() {
-        [ChoiceDelta { index, text: Some(text), reasoning, finish_reason: None, tool_calls }] => {
+        [ChoiceDelta { index, id: None, text: Some(text), reasoning, finish_reason: None, tool_calls }] => {
             let one = *reasoning == 0 || *reasoning == text.len();
             (one && tool_calls.is_empty()).then_some((*index, *reasoning > 0))
         }

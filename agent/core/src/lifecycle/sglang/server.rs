@@ -104,6 +104,12 @@ impl Server {
                 }
             }
             ApiSignal::Delta { exchange, at, delta } => self.delta(exchange, &delta, at, context),
+            // Its request was named by an earlier part that was alike.
+            ApiSignal::Text { exchange, at, said } => {
+                if let Some(open) = self.exchanges.get_mut(&exchange) {
+                    open.take_text(&said, at, Keep::from(context.settings));
+                }
+            }
             ApiSignal::End { exchange, at, complete } => {
                 if let Some(open) = self.exchanges.get_mut(&exchange) {
                     open.ended = Some((at, complete));
@@ -116,8 +122,7 @@ impl Server {
 
     fn delta(&mut self, id: ExchangeId, delta: &ApiDelta, at: MonoTime, context: &Context<'_>) {
         let Some(exchange) = self.exchanges.get_mut(&id) else { return };
-        let keep = Keep { content: context.settings.content, limit: context.settings.content_limit };
-        exchange.take(delta, at, keep);
+        exchange.take(delta, at, Keep::from(context.settings));
         let of_choices = delta.choices.iter().filter_map(|choice| choice.id.as_ref());
         for rid in delta.id.iter().chain(of_choices) {
             self.name(id, rid);

@@ -169,6 +169,8 @@ impl Server {
                 }
             }
             SglangSignal::Aborted { at, rid, finish } => self.aborted(rid.as_deref(), finish, at, context),
+            // The requests' own moments say which of them, and when.
+            SglangSignal::Retracted { at: _, requests: _, dp_rank: _ } => {}
             SglangSignal::Load { at, load } => self.loads.take(pid, at, &load),
         }
     }

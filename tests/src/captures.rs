@@ -26,9 +26,9 @@ pub enum Input {
     Fact(Box<Fact>),
 }
 
-/// Samples of a `/metrics` page.
+/// Samples of a `/metrics` page, and, where only a difference is wanted, those of a page before.
 #[derive(Clone, Debug)]
-pub struct Metrics(String);
+pub struct Metrics(String, String);
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("captures")
@@ -101,7 +101,7 @@ impl Capture {
         let path = folder().join(format!("{}.metrics.txt", self.name));
         let text =
             std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        Ok(Metrics(text))
+        Ok(Metrics(text, String::new()))
     }
 }
 
@@ -109,7 +109,13 @@ impl Metrics {
     /// A page as served, its head and all.
     #[must_use]
     pub fn parse(page: String) -> Self {
-        Self(page)
+        Self(page, String::new())
+    }
+
+    /// By how much it grew since an earlier page.
+    #[must_use]
+    pub fn since(self, earlier: &Self) -> Self {
+        Self(self.0, earlier.0.clone())
     }
 
     /// The sum of a metric's samples over its labels; `None` where it has none.
@@ -121,11 +127,17 @@ impl Metrics {
     /// The sum of a metric's samples that have a label (`engine="1"`).
     #[must_use]
     pub fn sum_of(&self, name: &str, label: &str) -> Option<f64> {
-        let values = self.0.lines().filter_map(|line| {
-            let (series, value) = line.rsplit_once(' ')?;
-            let named = series.split('{').next() == Some(name) && series.contains(label);
-            named.then(|| value.parse::<f64>().ok()).flatten()
-        });
-        values.reduce(|sum, value| sum + value)
+        let Self(now, before) = self;
+        let sum = |page: &str| sum_in(page, name, label);
+        Some(sum(now)? - sum(before).unwrap_or(0.0))
     }
+}
+
+fn sum_in(page: &str, name: &str, label: &str) -> Option<f64> {
+    let values = page.lines().filter_map(|line| {
+        let (series, value) = line.rsplit_once(' ')?;
+        let named = series.split('{').next() == Some(name) && series.contains(label);
+        named.then(|| value.parse::<f64>().ok()).flatten()
+    });
+    values.reduce(|sum, value| sum + value)
 }

@@ -168,7 +168,7 @@ impl Agent {
         command.arg("--otlp-file").arg(folder.path().join("otlp.jsonl"));
         command.arg("--self-stats").arg(folder.path().join("stats.json"));
         // Of long requests too, every iteration is wanted.
-        command.env("OTEL_SPAN_EVENT_COUNT_LIMIT", "2000");
+        command.env("OTEL_SPAN_EVENT_COUNT_LIMIT", "2000").env("SGLANG_TRACE_LEVEL", "3");
         command.args(options).stderr(Stdio::piped());
         let mut child = command.spawn()?;
         let mut errors = BufReader::new(child.stderr.take().context("no standard error")?);

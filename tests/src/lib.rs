@@ -8,3 +8,4 @@ pub mod live;
 pub mod messages;
 pub mod replayed;
 pub mod sglang;
+pub mod trees;

@@ -1,0 +1,188 @@
+//! Request trees of SGLang, ours and those that it traced itself, in one form to compare.
+
+use std::collections::BTreeMap;
+
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use serde_json::Value as Json;
+
+use crate::engine::text;
+
+/// A stage span.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stage {
+    /// When it began, nanoseconds since the epoch.
+    pub start: u64,
+    /// When it ended.
+    pub end: u64,
+    /// Its name.
+    pub name: String,
+}
+
+/// A request span and the stages below it.
+#[derive(Clone, Debug, Default)]
+pub struct Tree {
+    /// The span above the request span; empty where there is none.
+    pub parent: String,
+    root: Json,
+    stages: Vec<Stage>,
+}
+
+impl Tree {
+    /// The request span; null where SGLang made it.
+    #[must_use]
+    pub fn root(&self) -> &Json {
+        &self.root
+    }
+
+    /// How many stages of each name.
+    #[must_use]
+    pub fn counts(&self) -> BTreeMap<&str, usize> {
+        let mut counts = BTreeMap::new();
+        for stage in &self.stages {
+            *counts.entry(stage.name.as_str()).or_default() += 1;
+        }
+        counts
+    }
+
+    /// The stages of a name, by time.
+    #[must_use]
+    pub fn stages(&self, name: &str) -> Vec<&Stage> {
+        self.stages.iter().filter(|stage| stage.name == name).collect()
+    }
+
+    /// All stages, by name and time.
+    #[must_use]
+    pub fn by_name(&self) -> BTreeMap<String, Vec<&Stage>> {
+        let mut by_name = BTreeMap::<String, Vec<&Stage>>::new();
+        for stage in &self.stages {
+            by_name.entry(stage.name.clone()).or_default().push(stage);
+        }
+        by_name
+    }
+}
+
+/// A span in either form.
+struct Plain {
+    id: String,
+    parent: String,
+    stage: Stage,
+    rid: Option<String>,
+    json: Json,
+}
+
+/// The trees of spans as OTLP JSON writes them, by rid.
+#[must_use]
+pub fn seen(spans: &[Json]) -> BTreeMap<String, Tree> {
+    let word = |span: &Json, key: &str| span[key].as_str().unwrap_or_default().to_owned();
+    let time = |span: &Json, key: &str| word(span, key).parse().unwrap_or_default();
+    let plain = |span: &Json| Plain {
+        id: word(span, "spanId"),
+        parent: word(span, "parentSpanId"),
+        stage: Stage {
+            start: time(span, "startTimeUnixNano"),
+            end: time(span, "endTimeUnixNano"),
+            name: word(span, "name"),
+        },
+        rid: text(span, "rid").map(String::from),
+        json: span.clone(),
+    };
+    trees(spans.iter().map(plain).collect())
+}
+
+/// The trees of spans that SGLang exported, by rid.
+#[must_use]
+pub fn native(spans: &[Span]) -> BTreeMap<String, Tree> {
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let plain = |span: &Span| Plain {
+        id: hex(&span.span_id),
+        parent: hex(&span.parent_span_id),
+        stage: Stage {
+            start: span.start_time_unix_nano,
+            end: span.end_time_unix_nano,
+            name: span.name.clone(),
+        },
+        rid: attribute(span, "rid"),
+        json: Json::Null,
+    };
+    trees(spans.iter().map(plain).collect())
+}
+
+fn attribute(span: &Span, key: &str) -> Option<String> {
+    let found = span.attributes.iter().find(|attribute| attribute.key == key)?;
+    if let Value::StringValue(text) = found.value.as_ref()?.value.as_ref()? {
+        Some(text.clone())
+    } else {
+        None
+    }
+}
+
+fn trees(spans: Vec<Plain>) -> BTreeMap<String, Tree> {
+    let above: BTreeMap<&str, &Plain> = spans.iter().map(|span| (span.id.as_str(), span)).collect();
+    let mut trees = BTreeMap::<String, Tree>::new();
+    for span in &spans {
+        let Some(root) = root_of(span, &above) else { continue };
+        let Some(rid) = root.rid.clone() else { continue };
+        let tree = trees.entry(rid).or_default();
+        if span.id == root.id {
+            tree.parent.clone_from(&root.parent);
+            tree.root = root.json.clone();
+        } else if !is_thread(&span.stage.name) {
+            tree.stages.push(span.stage.clone());
+        }
+    }
+    trees.values_mut().for_each(|tree| tree.stages.sort());
+    trees
+}
+
+/// The request span that a span is or stands below.
+fn root_of<'a>(span: &'a Plain, above: &BTreeMap<&str, &'a Plain>) -> Option<&'a Plain> {
+    let mut here = span;
+    for _ in 0..8 {
+        if is_request(&here.stage.name) {
+            return Some(here);
+        }
+        here = above.get(here.parent.as_str())?;
+    }
+    None
+}
+
+/// `Req 829bb694`, ` Req 829bb694`, `prefill Req 829bb694`.
+fn is_request(name: &str) -> bool {
+    name.rsplit_once(' ').is_some_and(|(head, _)| head == "Req" || head.ends_with(" Req"))
+}
+
+/// `Scheduler [TP 0] (host:8hex | pid:N)`.
+fn is_thread(name: &str) -> bool {
+    name.contains("(host:")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span(id: &str, parent: &str, name: &str, start: u64) -> Json {
+        serde_json::json!({
+            "spanId": id, "parentSpanId": parent, "name": name, "startTimeUnixNano": start.to_string(),
+            "endTimeUnixNano": (start + 5).to_string(),
+            "attributes": [{"key": "rid", "value": {"stringValue": "r1"}}],
+        })
+    }
+
+    #[test]
+    fn stages_are_gathered_below_their_request_whatever_the_order() {
+        let spans = [
+            span("d", "c", "decode_loop", 7),
+            span("e", "c", "decode_loop", 3),
+            span("b", "a", "Scheduler (host:00000000 | pid:7)", 1),
+            span("c", "b", "decode_forward", 2),
+            span("a", "x", "Req 829bb694", 0),
+            span("z", "", "chat tiny", 0),
+        ];
+        let trees = seen(&spans);
+        let tree = &trees["r1"];
+        assert_eq!((trees.len(), tree.parent.as_str()), (1, "x"));
+        assert_eq!(tree.counts(), BTreeMap::from([("decode_forward", 1), ("decode_loop", 2)]));
+        assert_eq!(tree.stages("decode_loop").iter().map(|stage| stage.start).collect::<Vec<_>>(), [3, 7]);
+    }
+}

@@ -14,7 +14,7 @@ use flate2::{Compression, GzBuilder};
 use crate::engines::load::Background;
 use crate::engines::server::Server;
 use crate::engines::{Engine, client, processes};
-use crate::{agent, repo, say, setup};
+use crate::{agent, say, setup};
 
 /// What to do with captures.
 #[derive(Subcommand, Debug)]
@@ -127,7 +127,7 @@ fn record(options: &Record) -> Result<()> {
     let Record { name, engine, version, variables, options: flags, .. } = options;
     setup::for_attach()?;
     let binary = agent::build(true)?;
-    let folder = folder_of(*engine);
+    let folder = engine.captures();
     std::fs::create_dir_all(&folder)?;
     let version = version.as_deref().unwrap_or_else(|| engine.default_version());
     let variables: Vec<_> = variables.iter().filter_map(|text| text.split_once('=')).collect();
@@ -137,14 +137,6 @@ fn record(options: &Record) -> Result<()> {
     recorded?;
     say::step(format!("wrote {}", folder.join(format!("{name}.cap.gz")).display()));
     Ok(())
-}
-
-fn folder_of(engine: Engine) -> PathBuf {
-    let captures = repo::root().join("tests/captures");
-    match engine {
-        Engine::Vllm => captures,
-        Engine::Sglang => captures.join("sglang"),
-    }
 }
 
 fn record_server(options: &Record, binary: &Path, server: &Server, folder: &Path) -> Result<()> {

@@ -7,21 +7,24 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
+use crate::engines::Engine;
 use crate::engines::load::Background;
 use crate::engines::server::Server;
-use crate::engines::vllm;
 use crate::interrupt::Interrupt;
 use crate::{agent, repo, say, setup};
 
 /// Options of `demo`.
 #[derive(Args, Debug)]
 pub struct Options {
+    /// The engine.
+    #[arg(value_enum, default_value = "vllm")]
+    pub engine: Engine,
     /// Show it from a recorded capture: no root, no engine, no download.
     #[arg(long)]
     pub replay: bool,
-    /// The vLLM to bring up.
-    #[arg(long, default_value = vllm::DEFAULT_VERSION)]
-    pub version: String,
+    /// The version to bring up; the newest known to run when left out.
+    #[arg(long)]
+    pub version: Option<String>,
     /// How long to watch it, in seconds.
     #[arg(long, default_value_t = 20)]
     pub seconds: u32,
@@ -47,7 +50,8 @@ fn live(options: &Options) -> Result<()> {
     let interrupt = Interrupt::watch()?;
     setup::for_attach()?;
     let binary = agent::build(true)?;
-    let server = vllm::serve::start(&options.version, 0, &[])?;
+    let Options { engine, version, .. } = options;
+    let server = engine.start(version.as_deref().unwrap_or_else(|| engine.default_version()), 0, &[], &[])?;
     let shown = watch(options, &binary, &server, &interrupt);
     server.stop()?;
     shown
@@ -100,7 +104,7 @@ fn foreground(command: &mut Command, interrupt: &Interrupt) -> Result<()> {
 }
 
 fn replay(options: &Options) -> Result<()> {
-    let capture = capture(&repo::root().join("tests/captures"))?;
+    let capture = capture(&options.engine.captures())?;
     let binary = agent::build(true)?;
     let shown = capture.strip_prefix(repo::root()).unwrap_or(&capture);
     say::step(format!("enginetap replay {} -v", shown.display()));
@@ -112,7 +116,7 @@ fn replay(options: &Options) -> Result<()> {
     foreground(command.args(&options.agent), &Interrupt::watch()?)
 }
 
-/// The capture to show: the one called `demo`, else the one of the newest vLLM.
+/// The capture to show: the one called `demo`, else the one of the newest version.
 fn capture(folder: &Path) -> Result<PathBuf> {
     let captures = repo::captures(folder);
     let named = captures.iter().find(|path| repo::capture_name(path) == Some("demo")).cloned();
@@ -122,7 +126,9 @@ fn capture(folder: &Path) -> Result<PathBuf> {
 
 /// `vllm-0.32.0.cap` as [0, 32, 0]; what has no version comes before all that have.
 fn version_in(path: &Path) -> Vec<u32> {
-    let version = repo::capture_name(path).and_then(|name| name.strip_prefix("vllm-")).unwrap_or_default();
+    let engines = ["vllm-", "sglang-"];
+    let name = repo::capture_name(path).unwrap_or_default();
+    let version = engines.iter().find_map(|engine| name.strip_prefix(engine)).unwrap_or_default();
     version.split('.').map_while(|part| part.parse().ok()).collect()
 }
 

@@ -11,14 +11,14 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 
-use crate::engines::vllm;
+use crate::engines::Engine;
 use crate::{agent, repo, say, setup};
 use figures::Figure;
 
 /// What can be measured by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Part {
-    /// A real vLLM under load with and without the agent, and with its own tracing.
+    /// A real engine under load with and without the agent, and with its own tracing.
     Overhead,
     /// A capture through the core.
     Replay,
@@ -33,9 +33,12 @@ pub struct Options {
     /// Only this part.
     #[arg(long, value_enum)]
     pub only: Option<Part>,
-    /// The vLLM to measure.
-    #[arg(long, default_value = vllm::DEFAULT_VERSION)]
-    pub version: String,
+    /// The engine to measure.
+    #[arg(long, value_enum, default_value = "vllm")]
+    pub engine: Engine,
+    /// Its version; the newest known to run when left out.
+    #[arg(long)]
+    pub version: Option<String>,
     /// Requests at once.
     #[arg(long, default_value_t = 8)]
     pub concurrency: u32,

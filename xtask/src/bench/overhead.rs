@@ -1,4 +1,4 @@
-//! A real vLLM under the same load, with and without the agent in turn, then with its own tracing.
+//! A real engine under the same load, with and without the agent in turn, then with its own tracing.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -11,7 +11,7 @@ use super::{Options, replay};
 use crate::captures::Recorder;
 use crate::engines::load::{self, Summary};
 use crate::engines::server::Server;
-use crate::engines::{client, python, vllm};
+use crate::engines::{Engine, client, python};
 use crate::interrupt::Interrupt;
 use crate::say;
 
@@ -75,32 +75,32 @@ impl Size {
 pub fn measure(binary: &Path, options: &Options) -> Result<Vec<Figure>> {
     let interrupt = Interrupt::watch()?;
     let size = Size::of(options);
-    let runs = on_server(&options.version, None, |server| alternate(binary, server, &size, &interrupt))?;
+    let version = options.version.as_deref().unwrap_or_else(|| options.engine.default_version());
+    let on_server = Fresh { engine: options.engine, version };
+    let runs = on_server.run(None, |server| alternate(binary, server, &size, &interrupt))?;
     let mut figures = describe(&runs, &size);
     let collector = Collector::start()?;
-    let traced = on_server(&options.version, Some(&collector), |server| repeat(server, &size, &interrupt))?;
-    figures.push(own_tracing(&runs.plain, &traced));
+    let traced = on_server.run(Some(&collector), |server| repeat(server, &size, &interrupt))?;
+    figures.push(own_tracing(options.engine, &runs.plain, &traced));
     Ok(figures)
 }
 
-/// Runs something on a fresh server, which is stopped in any case.
-fn on_server<T>(
-    version: &str,
-    collector: Option<&Collector>,
-    work: impl FnOnce(&Server) -> Result<T>,
-) -> Result<T> {
-    let server = match collector {
-        None => vllm::serve::start(version, 0, &[])?,
-        Some(collector) => {
-            let options = ["--otlp-traces-endpoint".to_owned(), collector.endpoint()];
-            let variables =
-                [("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf"), ("OTEL_SERVICE_NAME", "vllm")];
-            vllm::serve::start_with(version, 0, &options, &variables)?
-        }
-    };
-    let result = work(&server);
-    server.stop()?;
-    result
+/// What a fresh server runs.
+struct Fresh<'a> {
+    engine: Engine,
+    version: &'a str,
+}
+
+impl Fresh<'_> {
+    /// Runs something on a fresh server, which is stopped in any case; its own tracing goes to the collector.
+    fn run<T>(&self, collector: Option<&Collector>, work: impl FnOnce(&Server) -> Result<T>) -> Result<T> {
+        let tracing = collector.map(|collector| self.engine.own_tracing(&collector.endpoint()));
+        let (options, variables) = tracing.unwrap_or_default();
+        let server = self.engine.start(self.version, 0, &options, &variables)?;
+        let result = work(&server);
+        server.stop()?;
+        result
+    }
 }
 
 fn alternate(binary: &Path, server: &Server, size: &Size, interrupt: &Interrupt) -> Result<Runs> {
@@ -147,7 +147,7 @@ fn repeat(server: &Server, size: &Size, interrupt: &Interrupt) -> Result<Vec<Sum
         if interrupt.came() {
             bail!("interrupted");
         }
-        runs.push(tell("vLLM's own tracing", under_load(server, size)?));
+        runs.push(tell("its own tracing", under_load(server, size)?));
     }
     Ok(runs)
 }
@@ -218,15 +218,15 @@ fn describe(runs: &Runs, size: &Size) -> Vec<Figure> {
     ]
 }
 
-fn own_tracing(plain: &[Summary], traced: &[Summary]) -> Figure {
+fn own_tracing(engine: Engine, plain: &[Summary], traced: &[Summary]) -> Figure {
     let traced = speeds(traced);
     let ratio = median(&traced).zip(median(&speeds(plain))).map(|(with, without)| with / without);
     let ratio = ratio.map_or_else(String::new, |ratio| format!(", ratio {ratio:.4}"));
-    let what = "output tokens/s with vLLM's own OTel tracing (a start of its own)";
+    let what = format!("output tokens/s with {}'s own OTel tracing (a start of its own)", engine.name());
     figure(what, format!("{}{ratio}", spread(&traced, 1)), "")
 }
 
-/// Takes vLLM's spans and drops them; ended when dropped.
+/// Takes the engine's spans and drops them; ended when dropped.
 struct Collector {
     child: Child,
     port: u16,

@@ -48,6 +48,28 @@ impl Engine {
         }
     }
 
+    /// Options and variables that turn the engine's own tracing on, at its default level.
+    pub fn own_tracing(self, endpoint: &str) -> (Vec<String>, Vec<(&'static str, &'static str)>) {
+        let to = ["--otlp-traces-endpoint".to_owned(), endpoint.to_owned()];
+        let http = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf");
+        match self {
+            Self::Vllm => (to.to_vec(), vec![http, ("OTEL_SERVICE_NAME", "vllm")]),
+            Self::Sglang => {
+                let options = ["--enable-trace".to_owned()].into_iter().chain(to).collect();
+                (options, vec![http, ("SGLANG_TRACE_LEVEL", "3")])
+            }
+        }
+    }
+
+    /// Where recordings of it are kept.
+    pub fn captures(self) -> PathBuf {
+        let captures = repo::root().join("tests/captures");
+        match self {
+            Self::Vllm => captures,
+            Self::Sglang => captures.join("sglang"),
+        }
+    }
+
     /// Installs a version unless it is there; gives its environment.
     ///
     /// # Errors

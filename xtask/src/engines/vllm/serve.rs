@@ -15,18 +15,11 @@ use crate::setup::debian::{self, Group};
 pub const MODEL: &str = "tiny";
 const TCMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4";
 
-/// Installs what is missing, starts a server and waits until it answers. `options` come last, so they win over ours.
+/// Installs what is missing, starts a server with variables in its environment and waits until it answers. `options`
+/// come last, so they win over ours.
 ///
 /// # Errors
 /// When it cannot be installed or does not come up.
-pub fn start(version: &str, port: u16, options: &[String]) -> Result<Server> {
-    start_with(version, port, options, &[])
-}
-
-/// As [`start`], with variables in the server's environment.
-///
-/// # Errors
-/// As [`start`].
 pub fn start_with(
     version: &str,
     port: u16,

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Sends a vLLM server one behaviour after another, and writes what the client saw: one JSON object a request.
 
-    tests/scenarios/vllm.py --url http://127.0.0.1:8000 answers > NAME.scenario.jsonl
+    tests/scenarios/vllm.py --url http://127.0.0.1:8000 answers > NAME.scenario.jsonl      (or https://)
 
 The captures of the same names were recorded while this ran (tests/captures/README.md). A line tells: `label`; `status`,
 `id`, `usage` and `finish` of the response, where there was one; `engine`: how many engine requests it must make;
@@ -11,6 +11,7 @@ import argparse
 import http.client
 import json
 import socket
+import ssl
 import sys
 import threading
 import time
@@ -28,6 +29,8 @@ class Client:
     def __init__(self, url):
         parts = urllib.parse.urlsplit(url)
         self.host, self.port = parts.hostname, parts.port
+        # Servers under test sign their certificates themselves.
+        self.tls = ssl._create_unverified_context() if parts.scheme == "https" else None
         self.lock = threading.Lock()
 
     def say(self, **record):
@@ -35,11 +38,17 @@ class Client:
             print(json.dumps(record), flush=True)
 
     def connect(self):
-        return socket.create_connection((self.host, self.port), timeout=120)
+        plain = socket.create_connection((self.host, self.port), timeout=120)
+        return self.tls.wrap_socket(plain) if self.tls else plain
+
+    def http(self, timeout):
+        if self.tls:
+            return http.client.HTTPSConnection(self.host, self.port, timeout=timeout, context=self.tls)
+        return http.client.HTTPConnection(self.host, self.port, timeout=timeout)
 
     def post(self, label, path, body, headers=None, engine=1, span=True, connection=None, **more):
         """Sends a request whole and reads its response whole."""
-        own = connection or http.client.HTTPConnection(self.host, self.port, timeout=180)
+        own = connection or self.http(180)
         payload = body if isinstance(body, bytes) else json.dumps(body)
         own.request("POST", path, payload, {"Content-Type": "application/json", **(headers or {})})
         answer = own.getresponse()
@@ -68,7 +77,7 @@ def drain(sock):
     try:
         while part := sock.recv(65536):
             parts.append(part)
-    except (TimeoutError, ConnectionResetError):
+    except (TimeoutError, ConnectionResetError, ssl.SSLError):
         pass
     return b"".join(parts)
 
@@ -218,7 +227,7 @@ def leavers(client):
 
 def connections(client):
     """What HTTP allows on a connection, and what it does not."""
-    kept = http.client.HTTPConnection(client.host, client.port, timeout=60)
+    kept = client.http(60)
     for number in range(3):
         client.post(f"kept alive {number}", CHAT, chat(**(STREAM if number == 1 else {})), connection=kept)
     kept.close()

@@ -10,6 +10,7 @@ import itertools
 import json
 import random
 import signal
+import ssl
 import statistics
 import sys
 import threading
@@ -203,9 +204,15 @@ def read_whole(answer, request, record):
         record["error"] = body
 
 
+def connect(options):
+    if options.tls:
+        return http.client.HTTPSConnection(options.host, options.port, timeout=options.timeout, context=options.tls)
+    return http.client.HTTPConnection(options.host, options.port, timeout=options.timeout)
+
+
 def send(options, number, request):
     headers = {"Content-Type": "application/json", "X-Request-Id": f"load-{options.seed}-{number}", **request.headers}
-    connection = http.client.HTTPConnection(options.host, options.port, timeout=options.timeout)
+    connection = connect(options)
     record = {"n": number, "kind": request.kind, "path": request.path, "stream": request.stream,
               "request_id": headers["X-Request-Id"], "traceparent": headers.get("traceparent")}
     start = time.monotonic()
@@ -226,7 +233,7 @@ def send(options, number, request):
 
 
 def served_model(options):
-    connection = http.client.HTTPConnection(options.host, options.port, timeout=options.timeout)
+    connection = connect(options)
     connection.request("GET", "/v1/models")
     return json.load(connection.getresponse())["data"][0]["id"]
 
@@ -310,6 +317,8 @@ def arguments():
         options.requests = 32
     url = urllib.parse.urlsplit(options.url)
     options.host, options.port = url.hostname, url.port or 80
+    # Servers under test sign their certificates themselves.
+    options.tls = ssl._create_unverified_context() if url.scheme == "https" else None
     return options
 
 

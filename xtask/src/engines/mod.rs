@@ -243,7 +243,7 @@ fn list() -> Result<()> {
         println!("sglang {version}\tinstalled\t{}", venv.display());
     }
     for server in Server::running()? {
-        let Server { pid, port, engine, version, log, started: _ } = &server;
+        let Server { pid, port, engine, version, log, started: _, tls: _ } = &server;
         println!("{engine} {version}\tpid {pid}\tport {port}\t{}", log.display());
     }
     Ok(())

@@ -1,5 +1,6 @@
 //! A server that was started here: found again by a later command, stopped with all its processes.
 
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
@@ -32,12 +33,24 @@ pub struct Server {
     pub version: String,
     /// What it writes.
     pub log: PathBuf,
+    /// Whether it serves HTTPS.
+    #[serde(default)]
+    pub tls: bool,
 }
 
 impl Server {
     /// Its address.
     pub fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
+        let scheme = if self.tls { "https" } else { "http" };
+        format!("{scheme}://127.0.0.1:{}", self.port)
+    }
+
+    /// Whether it answers. Of HTTPS all that is asked is whether it listens: its certificate is its own.
+    fn answers(&self) -> bool {
+        if self.tls {
+            return TcpStream::connect(("127.0.0.1", self.port)).is_ok();
+        }
+        client::get(&format!("{}/health", self.url())).is_ok()
     }
 
     /// Its first process.
@@ -132,6 +145,7 @@ pub struct Start {
 pub fn start(start: Start) -> Result<Server> {
     let Start { mut command, engine, version, port } = start;
     let interrupt = Interrupt::watch()?;
+    let tls = command.get_args().any(|word| word.to_string_lossy().starts_with("--ssl-certfile"));
     let log = log_file(&format!("{engine}-{version}-{port}"))?;
     let output = std::fs::File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
     command.stdin(std::process::Stdio::null()).stdout(output.try_clone()?).stderr(output);
@@ -143,7 +157,8 @@ pub fn start(start: Start) -> Result<Server> {
     let pid = i32::try_from(child.id()).context("a process number out of range")?;
     let process =
         Process::now(pid).with_context(|| format!("{engine} ended at once; see {}", log.display()))?;
-    let server = Server { pid, started: process.started, port, engine: engine.to_owned(), version, log };
+    let engine = engine.to_owned();
+    let server = Server { pid, started: process.started, port, engine, version, log, tls };
     server.remember()?;
     match wait(&server, &mut child, &interrupt) {
         Ok(()) => Ok(server),
@@ -156,9 +171,8 @@ pub fn start(start: Start) -> Result<Server> {
 
 fn wait(server: &Server, child: &mut Child, interrupt: &Interrupt) -> Result<()> {
     let began = Instant::now();
-    let health = format!("{}/health", server.url());
     let mut told = 0;
-    while client::get(&health).is_err() {
+    while !server.answers() {
         if let Some(status) = child.try_wait()? {
             bail!(
                 "{} {} ended with {status}; the end of its log:\n{}",
@@ -172,7 +186,8 @@ fn wait(server: &Server, child: &mut Child, interrupt: &Interrupt) -> Result<()>
             bail!("interrupted");
         }
         if began.elapsed() > START_LIMIT {
-            bail!("no answer on {health} after {seconds} s; the end of the log:\n{}", tail(&server.log));
+            let url = server.url();
+            bail!("no answer on {url} after {seconds} s; the end of the log:\n{}", tail(&server.log));
         }
         if seconds / 15 > told {
             told = seconds / 15;

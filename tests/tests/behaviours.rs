@@ -241,38 +241,47 @@ fn callers_own_their_traces_and_may_choose_ids_twice() {
 
 #[test]
 fn clients_that_go_away_end_in_an_error_and_their_requests_in_an_abort() {
-    let leavers = Behaviour::of("leavers");
-    leavers.check_traces();
-    leavers.check_metrics();
-    let left: Vec<&Trace> = leavers
-        .replayed
-        .traces
-        .iter()
-        .filter(|trace| {
+    for name in ["leavers", "tls-leavers"] {
+        let leavers = Behaviour::of(name);
+        leavers.check_traces();
+        leavers.check_metrics();
+        let has_left = |trace: &&Trace| {
             entry(trace).is_some_and(|e| text(e, attr::ERROR_TYPE) == Some("client_disconnected"))
-        })
-        .collect();
-    let whole: Vec<usize> = left.iter().map(|trace| engine(trace).len()).filter(|count| *count > 0).collect();
-    assert_eq!(whole, [1, 1, 2, 1]);
-    for span in left.iter().flat_map(|trace| engine(trace)) {
-        assert_eq!(text(span, attr::FINISH_REASON), Some("abort"), "{span:#?}");
+        };
+        let left: Vec<&Trace> = leavers.replayed.traces.iter().filter(has_left).collect();
+        let whole: Vec<usize> =
+            left.iter().map(|trace| engine(trace).len()).filter(|count| *count > 0).collect();
+        assert_eq!(whole, [1, 1, 2, 1], "{name}");
+        for span in left.iter().flat_map(|trace| engine(trace)) {
+            assert_eq!(text(span, attr::FINISH_REASON), Some("abort"), "{name}: {span:#?}");
+        }
+        let queued = left
+            .iter()
+            .flat_map(|trace| engine(trace))
+            .filter(|span| int(span, attr::USAGE_COMPLETION_TOKENS) == Some(0));
+        assert_eq!(queued.count(), 1, "{name}: one never got a token");
     }
-    let queued = left
-        .iter()
-        .flat_map(|trace| engine(trace))
-        .filter(|span| int(span, attr::USAGE_COMPLETION_TOKENS) == Some(0));
-    assert_eq!(queued.count(), 1, "one never got a token");
 }
 
 #[test]
 fn whatever_http_allows_on_a_connection_is_understood() {
-    let connections = Behaviour::of("connections");
-    connections.check_traces();
-    connections.check_metrics();
-    let refused = connections.client.iter().filter(|asked| asked["span"] == true && asked["engine"] == 0);
-    let failed =
-        connections.replayed.traces.iter().filter_map(entry).filter(|e| matches!(e.status, Status::Error(_)));
-    assert_eq!(failed.count(), refused.count());
+    for name in ["connections", "tls-connections"] {
+        let connections = Behaviour::of(name);
+        connections.check_traces();
+        connections.check_metrics();
+        let refused = connections.client.iter().filter(|asked| asked["span"] == true && asked["engine"] == 0);
+        let entries = connections.replayed.traces.iter().filter_map(entry);
+        let failed = entries.filter(|e| matches!(e.status, Status::Error(_)));
+        assert_eq!(failed.count(), refused.count(), "{name}");
+    }
+}
+
+#[test]
+fn behind_tls_every_request_has_its_spans() {
+    let tls = Behaviour::of("tls");
+    tls.check_traces();
+    tls.check_metrics();
+    assert!(tls.replayed.spans("llm_request").count() > 16);
 }
 
 #[test]

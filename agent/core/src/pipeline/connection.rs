@@ -160,6 +160,10 @@ impl Connection {
 
     pub fn data(&mut self, data: &Data<'_>, at: MonoTime, context: &mut Context<'_>, signals: &mut Signals) {
         self.touched = at;
+        // What is missing of it is no loss.
+        if let State::Ignored = self.state {
+            return;
+        }
         let Self { id, pid, origin, rx, tx, state, .. } = self;
         let direction = data.direction;
         let assembler = match direction {

@@ -122,8 +122,17 @@ impl Draft {
             b"logprobs" => self.logprobs |= take_asked(s)?,
             b"top_logprobs" | b"prompt_logprobs" => self.logprobs |= s.take_truth()?,
             b"tools" | b"functions" => self.tools |= s.take_truth()?,
-            // `/inference/v1/generate` has its parameters in an object of their own.
-            b"sampling_params" if self.endpoint == Endpoint::Generate => {
+            b"max_new_tokens" if self.endpoint == Endpoint::Native => self.max_tokens = self.take_limit(s)?,
+            b"rid" if self.endpoint == Endpoint::Native && s.kind()? == Kind::Text => {
+                self.request_id = take_name(s)?;
+            }
+            b"return_logprob" => self.logprobs |= s.take_truth()?,
+            // `/generate` and `/inference/v1/generate` have their parameters in an object of their own; of a list of
+            // them, one for each prompt, none is the request's.
+            b"sampling_params"
+                if matches!(self.endpoint, Endpoint::Generate | Endpoint::Native)
+                    && s.kind()? == Kind::Object =>
+            {
                 s.object(
                     |s, key| if key.raw() == b"sampling_params" { s.skip() } else { self.take(s, key.raw()) },
                 )?;
@@ -152,6 +161,7 @@ impl Draft {
         let (hint, objects) = match key {
             b"messages" => (Chat, Objects::Messages),
             b"prompt" | b"token_ids" => (TextCompletion, Objects::Inputs),
+            b"text" | b"input_ids" if self.endpoint == Endpoint::Native => (TextCompletion, Objects::Inputs),
             b"input" => (Embeddings, Objects::Messages),
             b"inputs" | b"texts" => (Embeddings, Objects::Inputs),
             b"query" | b"queries" | b"documents" | b"items" | b"text_1" | b"text_2" | b"data_1"
@@ -186,6 +196,7 @@ impl Draft {
             | Endpoint::ChatBatch
             | Endpoint::Completions
             | Endpoint::Generate
+            | Endpoint::Native
             | Endpoint::Rerank
             | Endpoint::Score
             | Endpoint::Messages

@@ -6,6 +6,7 @@
 mod anthropic;
 mod chat;
 mod cohere;
+mod native;
 mod openai;
 mod responses;
 mod speech;
@@ -29,6 +30,7 @@ pub fn body(endpoint: Endpoint, bytes: &[u8], cut: bool, collect: Collect) -> Ap
         Endpoint::Responses => responses::body(reader, s, delta),
         Endpoint::Messages => anthropic::body(reader, s, delta),
         Endpoint::CohereChat => cohere::body(reader, s, delta),
+        Endpoint::Native => native::body(reader, s, delta),
         Endpoint::Chat
         | Endpoint::ChatBatch
         | Endpoint::Completions
@@ -61,6 +63,7 @@ pub fn event<'a>(
         Endpoint::Responses => responses::event(reader, s, name, delta),
         Endpoint::Messages => anthropic::event(reader, s, name, delta),
         Endpoint::CohereChat => cohere::event(reader, s, delta),
+        Endpoint::Native => native::event(reader, s, delta),
         Endpoint::Chat
         | Endpoint::ChatBatch
         | Endpoint::Completions

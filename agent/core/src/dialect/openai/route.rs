@@ -23,6 +23,8 @@ pub enum Endpoint {
     Completions,
     /// `/inference/v1/generate`: token ids in, token ids out.
     Generate,
+    /// `/generate`, SGLang's own: texts or token ids in, texts and token ids out.
+    Native,
     /// `/v1/embeddings`.
     Embeddings,
     /// `/v2/embed`, Cohere's embeddings.
@@ -51,7 +53,7 @@ impl Endpoint {
             Self::Chat | Self::ChatBatch | Self::Responses | Self::Messages | Self::CohereChat => {
                 Some(Operation::Chat)
             }
-            Self::Completions | Self::Generate => Some(Operation::TextCompletion),
+            Self::Completions | Self::Generate | Self::Native => Some(Operation::TextCompletion),
             Self::Embeddings | Self::CohereEmbed | Self::Pooling => Some(Operation::Embeddings),
             Self::Rerank | Self::Score => Some(Operation::Rerank),
             Self::Invocations => None,
@@ -131,6 +133,7 @@ pub const ROUTES: &[Row] = &[
     span("/v1/chat/completions/batch", Endpoint::ChatBatch),
     span("/v1/completions", Endpoint::Completions),
     span("/inference/v1/generate", Endpoint::Generate),
+    span("/generate", Endpoint::Native),
     span("/v1/embeddings", Endpoint::Embeddings),
     span("/v2/embed", Endpoint::CohereEmbed),
     span("/pooling", Endpoint::Pooling),

@@ -284,3 +284,19 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn a_request_to_sglangs_own_endpoint_is_read() {
+    let body = r#"{"rid": "r-1", "text": ["a", "b"], "stream": true,
+                   "sampling_params": {"max_new_tokens": 5, "temperature": 0.5, "n": 2, "stop": "x"}}"#;
+    let request = read("/generate", body);
+    assert_eq!(
+        (request.operation, request.prompts, request.choices),
+        (Operation::TextCompletion, 2, Some(2))
+    );
+    assert_eq!((request.max_tokens, request.temperature), (Some(5), Some(0.5)));
+    assert_eq!(request.request_id.as_deref(), Some("r-1"));
+    assert!(request.stream && request.stop);
+    let ids = read("/generate", r#"{"input_ids": [1, 2, 3], "sampling_params": [{"max_new_tokens": 5}]}"#);
+    assert_eq!((ids.prompts, ids.max_tokens), (1, None));
+}

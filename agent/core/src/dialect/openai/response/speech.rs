@@ -9,6 +9,8 @@ use crate::wire::json::{Scanner, Text, Walk};
 pub struct Speech {
     /// Which candidate; `None` where the API has but one, or did not say.
     pub index: Option<u32>,
+    /// The request inside the engine that made it, where the API names each one's.
+    pub id: Option<String>,
     /// Why it ended.
     pub finish: Option<String>,
     text: String,
@@ -51,6 +53,11 @@ impl Speech {
         self.spoke |= any;
     }
 
+    /// Text was said, but what of it is new will be told later.
+    pub fn forget_text(&mut self) {
+        self.text.clear();
+    }
+
     /// Adds a tool call, or a part of one.
     pub fn call(&mut self, call: ToolCall) {
         if self.calls.len() < MANY {
@@ -70,14 +77,14 @@ impl Speech {
 
     /// The whole of it. `position` is its place in the list of candidates.
     pub fn finish(self, position: u32) -> ChoiceDelta {
-        let Self { index, finish, mut text, mut reasoning, calls, spoke } = self;
+        let Self { index, id, finish, mut text, mut reasoning, calls, spoke } = self;
         let reasoned = reasoning.len();
         if reasoned > 0 {
             reasoning.push_str(&text);
             text = reasoning;
         }
         ChoiceDelta {
-            id: None,
+            id,
             index: index.unwrap_or(position),
             text: spoke.then_some(text),
             reasoning: reasoned,

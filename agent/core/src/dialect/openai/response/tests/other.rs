@@ -179,3 +179,42 @@ fn a_whole_cohere_chat_is_read() {
     assert_eq!(delta.choices, [ChoiceDelta { reasoning: 2, ..says("hma", Some("stop")) }]);
     assert_eq!(delta.usage, Some(Usage { total: None, ..usage(1, 2, 0) }));
 }
+
+/// As SGLang 0.5.23 answered, shortened.
+const NATIVE: &str = r#"{"text":"@x","output_ids":[34,110],"meta_info":{"id":"6dfd5d37","finish_reason":{"type":"length","length":2},"prompt_tokens":3,"completion_tokens":2,"cached_tokens":1}}"#;
+
+#[test]
+fn sglangs_own_answer_names_its_request() {
+    let delta = of_body(Endpoint::Native, NATIVE);
+    assert_eq!(delta.id.as_deref(), Some("6dfd5d37"));
+    let usage = Usage { prompt: Some(3), completion: Some(2), total: None, cached: Some(1) };
+    assert_eq!(delta.usage, Some(usage));
+    let choice = delta.choices.first().unwrap();
+    assert_eq!((choice.text.as_deref(), choice.finish_reason.as_deref()), (Some("@x"), Some("length")));
+    assert_eq!(choice.id.as_deref(), Some("6dfd5d37"));
+}
+
+#[test]
+fn a_batchs_answer_names_each_of_its_requests() {
+    let second = NATIVE.replace("6dfd5d37", "7e");
+    let delta = of_body(Endpoint::Native, &format!("[{NATIVE},{second}]"));
+    let ids: Vec<_> =
+        delta.choices.iter().map(|choice| (choice.index, choice.id.as_deref().unwrap())).collect();
+    assert_eq!(ids, [(0, "6dfd5d37"), (1, "7e")]);
+    assert_eq!(delta.usage.and_then(|usage| usage.completion), Some(4));
+}
+
+#[test]
+fn a_native_stream_repeats_its_text_and_only_the_last_event_is_kept() {
+    let event = |text: &str, ids: &str, count: u32, finish: &str| {
+        let json = format!(
+            r#"{{"text":"{text}","output_ids":[{ids}],"meta_info":{{"id":"f1","finish_reason":{finish},"completion_tokens":{count}}}}}"#
+        );
+        of_event(Endpoint::Native, &json).choices.first().unwrap().text.clone()
+    };
+    assert_eq!(event(",", "14", 1, "null").as_deref(), Some(""));
+    assert_eq!(event(",63", "14,507", 2, "null").as_deref(), Some(""));
+    assert_eq!(event(",63co", "14,507,347", 3, r#"{"type":"length"}"#).as_deref(), Some(",63co"));
+    // With --incremental-streaming-output each event says what is new.
+    assert_eq!(event("63", "507", 2, "null").as_deref(), Some("63"));
+}

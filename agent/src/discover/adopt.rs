@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use enginetap_common::watch::Verdict;
-use enginetap_core::capture::fact::{Conn, Engine, Role};
-use enginetap_core::ids::{ConnId, Pid};
+use enginetap_core::capture::fact::{self, Conn, Engine, Role};
+use enginetap_core::ids::{ConnId, Fd, Pid};
 
 use super::proc::Inode;
 use super::sockets::{End, Peer, Socket, Sockets};
@@ -25,16 +25,31 @@ pub struct Adoption {
 pub struct ConnIds {
     last: u64,
     known: BTreeMap<Inode, ConnId>,
+    logs: BTreeMap<Pid, ConnId>,
 }
 
 impl ConnIds {
     /// The id of a socket.
     pub fn of(&mut self, inode: Inode) -> ConnId {
-        let Self { last, known } = self;
+        let Self { last, known, logs: _ } = self;
         *known.entry(inode).or_insert_with(|| {
             *last += 1;
             ConnId(*last)
         })
+    }
+
+    /// The id of what a process writes to its standard error. Each process has its own, though they may write to one file.
+    fn of_log(&mut self, pid: Pid) -> ConnId {
+        let Self { last, known: _, logs } = self;
+        *logs.entry(pid).or_insert_with(|| {
+            *last += 1;
+            ConnId(*last)
+        })
+    }
+
+    /// Forgets a process that has ended.
+    pub fn forget(&mut self, pid: Pid) {
+        self.logs.remove(&pid);
     }
 
     /// Forgets sockets that are no more, so that a reused inode number is a new connection.
@@ -65,6 +80,15 @@ pub fn adopt(
         Some(Adoption { conn, verdict })
     };
     sockets.list().iter().filter_map(adoption).collect()
+}
+
+/// Standard error, whatever file that is.
+const STDERR: Fd = Fd(2);
+
+/// A process's standard error as a connection of which what is written is wanted.
+pub fn log(pid: Pid, ids: &mut ConnIds) -> Adoption {
+    let conn = Conn { conn: ids.of_log(pid), pid, fd: STDERR, socket: fact::Socket::Log, midstream: true };
+    Adoption { conn, verdict: Verdict::Payload }
 }
 
 /// What is wanted of a socket; `None`: it is no connection.
@@ -166,8 +190,6 @@ fn sglang(role: Role, transport: Transport, opposite: Opposite) -> Verdict {
 
 #[cfg(test)]
 mod tests {
-    use enginetap_core::ids::Fd;
-
     use super::*;
 
     #[test]
@@ -248,6 +270,17 @@ mod tests {
         assert_eq!((ids.of(Inode(7)), ids.of(Inode(8)), ids.of(Inode(7))), (ConnId(1), ConnId(2), ConnId(1)));
         ids.retain(|inode| inode != Inode(7));
         assert_eq!((ids.of(Inode(7)), ids.of(Inode(8))), (ConnId(3), ConnId(2)));
+    }
+
+    #[test]
+    fn each_process_has_a_log_of_its_own_until_it_ends() {
+        let mut ids = ConnIds::default();
+        let first = log(Pid(7), &mut ids);
+        assert_eq!((first.conn.fd, first.verdict), (Fd(2), Verdict::Payload));
+        assert_ne!(log(Pid(8), &mut ids).conn.conn, first.conn.conn);
+        assert_eq!(log(Pid(7), &mut ids), first);
+        ids.forget(Pid(7));
+        assert_ne!(log(Pid(7), &mut ids).conn.conn, first.conn.conn);
     }
 
     #[test]

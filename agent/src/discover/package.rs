@@ -11,7 +11,7 @@ use super::proc::Proc;
 use super::target::Root;
 
 /// Most bytes read of a process's memory map: several times that of a worker with CUDA.
-const MAPS_LIMIT: u64 = 16 * 1024 * 1024;
+pub(super) const MAPS_LIMIT: u64 = 16 * 1024 * 1024;
 
 /// Most bytes read of one source or metadata file (vLLM's engine module has 11 kB).
 const SOURCE_LIMIT: u64 = 1024 * 1024;

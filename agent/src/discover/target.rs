@@ -48,13 +48,21 @@ impl Root {
     /// # Errors
     /// As opening and reading do; `InvalidInput` when it is no regular file.
     pub fn read(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.file(path)?.take(limit).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// A regular file, to be read.
+    ///
+    /// # Errors
+    /// As opening does; `InvalidInput` when it is no regular file.
+    pub fn file(&self, path: &Path) -> io::Result<File> {
         let file = self.open(path, OFlags::RDONLY | OFlags::NONBLOCK)?;
         if FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) != FileType::RegularFile {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let mut bytes = Vec::new();
-        File::from(file).take(limit).read_to_end(&mut bytes)?;
-        Ok(bytes)
+        Ok(File::from(file))
     }
 
     /// The same as text, bad UTF-8 replaced; `None` when it cannot be read.

@@ -68,8 +68,9 @@ impl Probe {
         let logger = logger.context("listening to the kernel programs' debug messages")?;
         let rings = create_rings(&mut ebpf, layout)?;
         let jump = connect(&mut ebpf)?;
-        let (pace, tls) = (Pace(Pace::BUSY), HashMap::new());
-        let probe = Self { ebpf, _jump: jump, rings, wakeups: None, pace, logger, measuring, tls };
+        let (wakeups, pace) = (None, Pace(Pace::BUSY));
+        let (tls, marks) = (HashMap::new(), HashMap::new());
+        let probe = Self { ebpf, _jump: jump, rings, wakeups, pace, logger, measuring, tls, marks };
         probe.attached()
     }
 }

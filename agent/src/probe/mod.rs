@@ -14,6 +14,7 @@
 mod capability;
 mod cost;
 mod load;
+mod marks;
 mod object;
 mod plain;
 mod rings;
@@ -71,6 +72,8 @@ pub struct Probe {
     measuring: Option<OwnedFd>,
     /// Probes on TLS libraries.
     tls: HashMap<Pid, Vec<tls::Attached>>,
+    /// Probes on functions that mark a moment.
+    marks: HashMap<Pid, Vec<marks::Link>>,
 }
 
 /// How long to wait before looking at the rings again unasked: short while records come, longer when idle.

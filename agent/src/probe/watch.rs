@@ -33,6 +33,7 @@ impl Probe {
             Answer::Done | Answer::Unknown => {}
             Answer::Known | Answer::Full | Answer::BadCommand => bail!(MISMATCH),
         }
+        self.unmark(pid)?;
         for (fd, _) in self.descriptors(pid)? {
             self.forget(pid, fd)?;
         }

@@ -10,7 +10,7 @@ use enginetap_core::dialect::vocabulary::Vocabulary;
 use enginetap_core::ids::{Pid, ServerId};
 use enginetap_core::time::MonoTime;
 
-use crate::discover::adopt::{Adoption, ConnIds, adopt};
+use crate::discover::adopt::{Adoption, ConnIds, adopt, log};
 use crate::discover::proc::Proc;
 use crate::discover::server::{self, Instance};
 use crate::discover::sockets::Sockets;
@@ -140,7 +140,10 @@ impl Follow {
                 }
                 changes.process(member.fact(server), watched);
             }
-            Change::Left { server: _, pid } => changes.gone.push(pid),
+            Change::Left { server: _, pid } => {
+                self.ids.forget(pid);
+                changes.gone.push(pid);
+            }
             Change::Gone(server) => {
                 log::info!("a server has ended");
                 self.tls.remove(&server);
@@ -204,6 +207,8 @@ impl Follow {
                 .into_iter()
                 .filter(|adoption| roles.get(&adoption.conn.pid).is_some_and(|role| watches(engine, *role)));
             adoptions.extend(of_watched);
+            let schedulers = roles.iter().filter(|(_, role)| is_scheduler(engine, **role));
+            adoptions.extend(schedulers.map(|(pid, _)| log(*pid, &mut self.ids)));
         }
         if *servers == self.all() {
             self.ids.retain(|inode| alive.contains(&inode));
@@ -219,6 +224,14 @@ impl Changes {
             self.new.push(process.pid);
         }
         self.facts.push(Fact::Process(process));
+    }
+}
+
+/// Whether a process is one of SGLang's schedulers, whose standard error and forwards tell what its messages do not.
+fn is_scheduler(engine: Engine, role: Role) -> bool {
+    match engine {
+        Engine::Sglang => role == Role::EngineCore,
+        Engine::Vllm => false,
     }
 }
 

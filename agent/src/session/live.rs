@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use enginetap_common::loss::Loss as KernelLoss;
 use enginetap_common::watch::Verdict;
-use enginetap_core::capture::fact::Fact;
+use enginetap_core::capture::fact::{Fact, Socket};
 use enginetap_core::ids::{ConnId, ServerId};
 use enginetap_core::time::{Nanos, WallTime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -17,6 +17,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use super::clock;
 use super::feed::Feed;
 use super::follow::Follow;
+use super::marks::Marks;
 use super::own::{Cpu, Figures, Own, resident};
 use super::shared::SharedStates;
 use super::tls::Libraries;
@@ -57,6 +58,7 @@ pub struct Live {
     /// Connections the pipeline was told of.
     told: BTreeSet<ConnId>,
     libraries: Libraries,
+    marks: Marks,
 }
 
 /// Why the loop ended.
@@ -89,6 +91,7 @@ impl Live {
             states: SharedStates::default(),
             told: BTreeSet::new(),
             libraries: Libraries::default(),
+            marks: Marks::default(),
         };
         live.feed.fact(Fact::Clock(clock()));
         live.look()?;
@@ -179,9 +182,10 @@ impl Live {
 
     /// Takes what the rings hold.
     fn drain(&mut self) {
-        let Self { probe, feed, follow, .. } = self;
+        let Self { probe, feed, follow, marks, .. } = self;
         probe.drain(|record| {
             follow.notice(record);
+            marks.notice(record);
             feed.record(record);
         });
     }
@@ -201,7 +205,7 @@ impl Live {
     /// Looks for processes that came and went, and attaches to those that matter.
     fn look(&mut self) -> Result<()> {
         let changes = self.follow.look(clock().mono)?;
-        let Self { probe, feed, follow, libraries, .. } = self;
+        let Self { probe, feed, follow, libraries, marks, .. } = self;
         for fact in changes.facts {
             feed.fact(fact);
         }
@@ -211,6 +215,7 @@ impl Live {
         self.states.follow(follow.proc(), &follow.schedulers());
         for pid in changes.gone {
             libraries.forget(pid);
+            marks.forget(pid);
             probe.unwatch(pid)?;
         }
         for pid in changes.new {
@@ -221,6 +226,10 @@ impl Live {
             libraries.want(pid, now);
         }
         libraries.attach(follow.proc(), probe, now);
+        for pid in follow.schedulers() {
+            marks.want(pid, now);
+        }
+        marks.attend(follow.proc(), probe, now);
         // Twice: sockets made between watching and listing are seen by the second look.
         self.adopt(&changes.servers)?;
         self.adopt(&changes.servers)
@@ -233,7 +242,13 @@ impl Live {
         let mut known = BTreeMap::new();
         let mut alive = BTreeSet::new();
         for Adoption { mut conn, verdict } in follow.sockets(servers) {
-            if !probe.adopt(conn.pid, conn.fd, conn.conn)? {
+            let entered = match conn.socket {
+                Socket::Log => probe.keep(conn.pid, conn.fd, conn.conn)?,
+                Socket::Tcp { .. } | Socket::Unix { .. } | Socket::Other => {
+                    probe.adopt(conn.pid, conn.fd, conn.conn)?
+                }
+            };
+            if !entered {
                 let of_process = match known.entry(conn.pid) {
                     Entry::Occupied(found) => found.into_mut(),
                     Entry::Vacant(place) => place.insert(BTreeMap::from_iter(probe.descriptors(conn.pid)?)),

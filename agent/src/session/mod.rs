@@ -4,6 +4,7 @@ mod capture;
 mod feed;
 mod follow;
 mod live;
+mod marks;
 mod own;
 mod replay;
 mod shared;

@@ -8,10 +8,11 @@ use serde::Serialize;
 
 use super::sglang;
 use crate::discover::adopt::{ConnIds, adopt};
+use crate::discover::marks;
 use crate::discover::proc::Proc;
 use crate::discover::server::Instance;
 use crate::discover::sockets::Sockets;
-use crate::probe::{PROGRAMS, Program, Support};
+use crate::probe::{CostClass, PROGRAMS, Program, Support};
 
 /// One finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -69,6 +70,8 @@ pub struct Target {
     pub io_uring: bool,
     /// Whether it runs in another PID namespace than the agent.
     pub other_pids: bool,
+    /// Where forwards would be marked, or why they cannot be; `None` where they are not wanted.
+    pub forwards: Option<Result<String, String>>,
 }
 
 pub(super) fn ok(about: &'static str, what: impl Into<String>) -> Finding {
@@ -106,8 +109,20 @@ impl Target {
             seccomp: proc.status_number(root, "Seccomp:"),
             io_uring: api_servers.iter().any(|&pid| proc.holds(pid, "anon_inode:[io_uring]")),
             other_pids: proc.namespace_pid(root).is_some_and(|inner| inner != root),
+            forwards: forwards(proc, server),
         }
     }
+}
+
+/// Of SGLang's first scheduler; the others run the same code.
+fn forwards(proc: &Proc, server: &Instance) -> Option<Result<String, String>> {
+    let schedulers = match server.family.engine {
+        Engine::Vllm => return None,
+        Engine::Sglang => server.family.with_roles(&[Role::EngineCore]),
+    };
+    let found = marks::find(proc, *schedulers.first()?).map_err(|error| error.to_string());
+    let name = |place: &marks::Place| format!("{}: {}", place.function.symbol, place.function.what);
+    Some(found.map(|places| places.iter().map(name).collect::<Vec<_>>().join("; ")))
 }
 
 fn is_engine(socket: &Socket) -> bool {
@@ -166,6 +181,7 @@ pub fn of_target(server: &Instance, target: &Target) -> Vec<Finding> {
         Engine::Vllm => findings.push(messages(server)),
         Engine::Sglang => findings.extend(sglang::of(server)),
     }
+    findings.extend(target.forwards.as_ref().map(marked));
     findings.extend(sockets(server, target));
     findings.extend(flags(server));
     findings.push(seccomp(target));
@@ -184,6 +200,17 @@ pub fn of_target(server: &Instance, target: &Target) -> Vec<Finding> {
         ),
     });
     findings
+}
+
+fn marked(forwards: &Result<String, String>) -> Finding {
+    match forwards {
+        Ok(places) => ok("forwards", format!("{places}; {}", CostClass::PerForward.describe())),
+        Err(why) => limited(
+            "forwards",
+            format!("not marked: {why}; steps that no message tells of are not seen"),
+            "still starting? Attach already: the library is looked for as it is loaded",
+        ),
+    }
 }
 
 fn engine(server: &Instance) -> Finding {

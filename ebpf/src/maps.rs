@@ -32,10 +32,13 @@ pub static CONNS: HashMap<u64, Conn, { MAX_CONNS as usize }> = HashMap::new();
 pub static OWED: LruHashMap<FdKey, Owed, { MAX_OWED as usize }> = LruHashMap::new();
 
 /// How many processes are watched whose id has these lowest bits: what every system call of the machine looks at. A
-/// plain global, since reading it is one load, where a look-up in a hash map is a call.
+/// plain global, since reading it is one load, where a look-up in a hash map is a call. Not mangled, as all globals here: a
+/// mangled name depends on where the repository lies.
+#[unsafe(no_mangle)]
 static mut FILTER: [u32; FILTER_BUCKETS] = [0; FILTER_BUCKETS];
 
 /// Where the process id stands in the kernel's `struct task_struct`; 0 until [`crate::control`] has found it.
+#[unsafe(no_mangle)]
 static mut TASK_PID: u32 = 0;
 
 /// The programs behind `sys_exit`, by [`enginetap_common::record::Call`] or [`enginetap_common::config::NEW_FD`].

@@ -6,6 +6,7 @@ pub mod diagnostics;
 pub mod discover;
 pub mod exit;
 pub mod export;
+pub mod heap;
 pub mod probe;
 pub mod session;
 pub mod settings;

@@ -4,6 +4,7 @@ pub mod captures;
 pub mod certificate;
 pub mod collector;
 pub mod engine;
+pub mod heap;
 pub mod live;
 pub mod messages;
 pub mod replayed;

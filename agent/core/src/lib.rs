@@ -10,6 +10,7 @@
 pub mod capture;
 pub mod dialect;
 pub mod hash;
+pub mod heap;
 pub mod ids;
 pub mod lifecycle;
 pub mod loss;

@@ -1,0 +1,150 @@
+//! Objects of real Pythons, read from outside while they run. As root.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use enginetap::discover::proc::Proc;
+use enginetap::heap::{How, Interpreter, ProcessMemory};
+use enginetap_core::heap::Heap;
+use enginetap_core::ids::Pid;
+use enginetap_tests::heap::{Recorder, Recording, compare, script};
+use serde_json::{Map, Value};
+
+/// Folders with a Python that are looked through; `ENGINETAP_PYTHONS` names more programs, separated by colons. One that
+/// begins with a folder and `!` is run in that folder as its root.
+const PLACES: [&str; 2] = ["/usr/bin", "/usr/local/bin"];
+const MINORS: std::ops::RangeInclusive<u8> = 9..=14;
+
+/// A Python that holds the objects, ended when it is dropped.
+struct Holder {
+    child: Child,
+    version: String,
+    objects: Map<String, Value>,
+}
+
+impl Holder {
+    fn start(program: &str) -> Result<Self> {
+        let mut command = match program.split_once('!') {
+            Some((root, program)) => {
+                let mut command = Command::new("chroot");
+                command.args([root, program]);
+                command
+            }
+            None => Command::new(program),
+        };
+        let source = std::fs::read_to_string(script())?;
+        let mut child = command
+            .args(["-c", &source])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context(program.to_owned())?;
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().context("no output")?).read_line(&mut line)?;
+        let truth: Value = serde_json::from_str(&line).with_context(|| format!("{program} said {line}"))?;
+        let version = truth["version"].as_str().context("no version")?.to_owned();
+        let objects = truth["objects"].as_object().context("no objects")?.clone();
+        Ok(Self { child, version, objects })
+    }
+
+    fn pid(&self) -> Pid {
+        Pid(self.child.id())
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Every Python there is to test with, one a version.
+fn pythons() -> Vec<String> {
+    let mut found: Vec<String> = std::env::var("ENGINETAP_PYTHONS")
+        .map(|list| list.split(':').filter(|name| !name.is_empty()).map(str::to_owned).collect())
+        .unwrap_or_default();
+    let pyenv =
+        std::env::var("HOME").map(|home| Path::new(&home).join(".pyenv/versions")).unwrap_or_default();
+    let versions =
+        std::fs::read_dir(pyenv).into_iter().flatten().flatten().map(|entry| entry.path().join("bin"));
+    let folders: Vec<PathBuf> = PLACES.iter().map(PathBuf::from).chain(versions).collect();
+    for folder in folders {
+        let programs = MINORS.map(|minor| folder.join(format!("python3.{minor}")));
+        found.extend(programs.filter(|path| path.is_file()).map(|path| path.display().to_string()));
+    }
+    found
+}
+
+#[test]
+fn objects_read_from_outside_are_what_their_own_python_says_of_them() -> Result<()> {
+    let pythons = pythons();
+    ensure!(!pythons.is_empty(), "there is no Python on this machine");
+    for program in pythons {
+        let holder = Holder::start(&program)?;
+        let found = Interpreter::find(&Proc::system(), holder.pid())?;
+        ensure!(
+            found.differed.is_empty(),
+            "{found}: the table and what it tells differ in {:?}",
+            found.differed
+        );
+        let mut heap = found.open()?;
+        let differ = compare(&mut heap, &holder.objects).with_context(|| found.to_string())?;
+        ensure!(differ.is_empty(), "{found}: {differ:#?}");
+        println!("{found} ({}): {} objects by {:?}", holder.version, holder.objects.len(), found.how);
+    }
+    Ok(())
+}
+
+#[test]
+fn an_interpreter_is_found_at_one_place_by_symbol_by_section_and_by_its_memory() -> Result<()> {
+    for program in pythons() {
+        let holder = Holder::start(&program)?;
+        let by = |how| Interpreter::find_by(&Proc::system(), holder.pid(), &[how]);
+        let symbol = by(How::Symbol)?;
+        let scan = by(How::Scan).with_context(|| format!("{symbol} by a scan"))?;
+        assert_eq!(scan.runtime, symbol.runtime, "{symbol}");
+        // 3.9 has no such section.
+        if symbol.layout.version.minor > 9 {
+            let section = by(How::Section).with_context(|| format!("{symbol} by its section"))?;
+            assert_eq!(section.runtime, symbol.runtime, "{symbol}");
+        }
+    }
+    Ok(())
+}
+
+/// Not a test of anything: writes the recordings that `heap.rs` reads, from the Pythons there are.
+#[test]
+#[ignore = "writes files of the repository"]
+fn record() -> Result<()> {
+    for program in pythons() {
+        let holder = Holder::start(&program)?;
+        let found = Interpreter::find(&Proc::system(), holder.pid())?;
+        let mut recorder = Recorder::new(ProcessMemory::new(holder.pid()));
+        let mut heap = Heap::new(&mut recorder, found.layout.clone(), found.runtime);
+        heap.check()?;
+        let differ = compare(&mut heap, &holder.objects)?;
+        ensure!(differ.is_empty(), "{found}: {differ:#?}");
+        drop(heap);
+        if found.layout.version.minor >= 13 {
+            let head = enginetap_core::heap::Piece {
+                at: found.runtime,
+                len: enginetap_core::heap::layout::HEAD_LEN,
+            };
+            let (mut bytes, mut read) = (vec![0; head.len], [false]);
+            let _ = enginetap_core::heap::Memory::read(&mut recorder, &[head], &mut bytes, &mut read);
+        }
+        let Holder { version, objects, .. } = &holder;
+        let recording = Recording {
+            memory: recorder.recorded,
+            runtime: found.runtime,
+            version: version.clone(),
+            truth: objects.clone(),
+        };
+        println!("{version}: {} bytes", recording.memory.len());
+        recording.write()?;
+    }
+    Ok(())
+}

@@ -283,7 +283,19 @@ fn parts<M: Memory>(heap: &mut Heap<M>, object: Ref) -> Result<serde_json::Value
                 entries.into_iter().map(|(key, value)| Ok(json!([told(heap, key)?, told(heap, value)?]))),
             )
         }
-        _ => Ok(plain(&heap.value(object, 1)?)),
+        Kind::None
+        | Kind::Bool
+        | Kind::Int
+        | Kind::Float
+        | Kind::Str
+        | Kind::Bytes
+        | Kind::Set
+        | Kind::Array
+        | Kind::Enum
+        | Kind::Cell
+        | Kind::Code
+        | Kind::Type
+        | Kind::Other => Ok(plain(&heap.value(object, 1)?)),
     }
 }
 

@@ -127,7 +127,7 @@ fn what_changes_before_the_verdict_is_not_believed() -> Result<()> {
         let [queued, forward] = [cells[0].value.number(), cells[1].value.number()];
         assert_eq!((queued, forward), (Some(1234.5), Some(1235.25)));
         let verdicts = heap.verify();
-        assert!(verdicts.good(cells[0].seen) && verdicts.good(cells[1].seen));
+        assert!(cells[0].good(&verdicts) && cells[1].good(&verdicts));
         drop(heap);
         // The same reading, and one value's object is used again before the verdict.
         memory.later = Some((found[0].addr.0 + 16, 999.0_f64.to_le_bytes().to_vec()));
@@ -138,8 +138,8 @@ fn what_changes_before_the_verdict_is_not_believed() -> Result<()> {
         let found: Vec<Ref> = heap.attributes(&wanted).into_iter().filter_map(|found| found.ok()?).collect();
         let cells: Vec<_> = heap.scalars(&found).into_iter().collect::<Result<_, _>>()?;
         let verdicts = heap.verify();
-        assert!(!verdicts.good(cells[0].seen), "{}: the changed one", recording.version);
-        assert!(verdicts.good(cells[1].seen), "{}: the other one", recording.version);
+        assert!(!cells[0].good(&verdicts), "{}: the changed one", recording.version);
+        assert!(cells[1].good(&verdicts), "{}: the other one", recording.version);
     }
     Ok(())
 }

@@ -161,10 +161,14 @@ fn cannot(pid: Pid, gone: Gone) -> Unreadable {
 
 fn maps(proc: &Proc, pid: Pid) -> Result<MemoryMaps, Unreadable> {
     let path = proc.path(pid, "maps");
-    let failed = |source: io::Error| match source.kind() {
-        io::ErrorKind::NotFound => Unreadable::Ended(pid),
-        io::ErrorKind::PermissionDenied => Unreadable::Forbidden(pid),
-        _ => Unreadable::File { path: path.clone(), source },
+    let failed = |source: io::Error| {
+        if source.kind() == io::ErrorKind::NotFound {
+            Unreadable::Ended(pid)
+        } else if source.kind() == io::ErrorKind::PermissionDenied {
+            Unreadable::Forbidden(pid)
+        } else {
+            Unreadable::File { path: path.clone(), source }
+        }
     };
     let bytes = proc.read(pid, "maps", MAPS_LIMIT).map_err(failed)?;
     MemoryMaps::from_read(bytes.as_slice()).map_err(|error| failed(io::Error::other(error)))
@@ -305,10 +309,7 @@ fn symbol(elf: &Elf<'_>, name: &str) -> Option<u64> {
 }
 
 fn writable<'a>(segment: &object::Segment<'a, '_, &'a ReadCache<File>>) -> bool {
-    match segment.flags() {
-        object::SegmentFlags::Elf { p_flags } => p_flags & object::elf::PF_W != 0,
-        _ => false,
-    }
+    matches!(segment.flags(), object::SegmentFlags::Elf { p_flags } if p_flags & object::elf::PF_W != 0)
 }
 
 /// `11...` is 3.11.
@@ -338,9 +339,9 @@ mod tests {
     fn a_version_is_read_from_a_name_or_a_text() {
         assert_eq!(minor(b"11.so.1.0"), Some(Version { major: 3, minor: 11 }));
         assert_eq!(minor(b""), None);
-        let bytes = b"\0 3.10.13 \03.1\03.10.x\03.10.13\0";
+        let bytes = b"\x00 3.10.13 \x003.1\x003.10.x\x003.10.13\x00";
         assert_eq!(version_in(bytes), Some(Version { major: 3, minor: 10 }));
-        assert_eq!(version_in(b"\0no version\0"), None);
+        assert_eq!(version_in(b"\x00no version\x00"), None);
     }
 
     #[test]

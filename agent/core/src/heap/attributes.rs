@@ -20,8 +20,9 @@ const ABSENT: u8 = 3;
 pub(super) enum Hint {
     /// At this place, under this key.
     At { index: u64, key: Addr },
-    /// Not there this many times. Counts on and wraps, so that it is looked for again now and then.
-    Absent(u8),
+    /// Not there this many times: on the class, or nowhere. Counts on and wraps, so that it is looked for again now
+    /// and then.
+    Elsewhere { class: Option<Addr>, times: u8 },
 }
 
 /// A table of keys.
@@ -153,34 +154,46 @@ impl<M: Memory> Heap<M> {
         if let Some(offset) = store.of_type.slots.get(name) {
             return Ok(Cell::Slot { at: object.addr.plus(*offset), from: store.typed });
         }
-        if let Some(values) = &store.values
-            && let Some((index, key)) = self.place(&store.of_type, values, name)?
-        {
-            let at = values.value_at(index);
-            return Ok(Cell::Keyed { key_at: values.table.key_at(index), key, at, from: values.seen });
-        }
-        self.class_attribute(store, name)
+        Ok(match (self.hint(store, name)?, &store.values) {
+            (Hint::At { index, key }, Some(values)) => {
+                let at = values.value_at(index);
+                Cell::Keyed { key_at: values.table.key_at(index), key, at, from: values.seen }
+            }
+            (Hint::At { .. }, None) => Cell::Absent,
+            (Hint::Elsewhere { class, times: _ }, _) => {
+                class.map_or(Cell::Absent, |addr| Cell::Class(Ref { addr, seen: store.typed }))
+            }
+        })
     }
 
-    /// Where instances of a type have an attribute: by the hint, else by looking through the keys.
-    fn place(
-        &mut self,
-        of_type: &Type,
-        values: &Values,
-        name: &'static str,
-    ) -> Result<Option<(u64, Addr)>, Refusal> {
-        let absent = match self.hints.get(&(of_type.addr, name)) {
-            Some(Hint::At { index, key }) => return Ok(Some((*index, *key))),
-            Some(Hint::Absent(times)) => *times,
+    /// Where instances of a type have an attribute: as it was found before, else by looking for it.
+    fn hint(&mut self, store: &Store, name: &'static str) -> Result<Hint, Refusal> {
+        let place = (store.of_type.addr, name);
+        let known = self.hints.get(&place).copied();
+        let times = match known {
+            Some(hint @ Hint::At { .. }) => return Ok(hint),
+            Some(Hint::Elsewhere { class: _, times }) => times,
             None => 0,
         };
-        let hint = if absent >= ABSENT { None } else { self.learn(values, name)? };
-        let hint = hint.map_or(Hint::Absent(absent.wrapping_add(1)), |(index, key)| Hint::At { index, key });
-        self.hints.insert((of_type.addr, name), hint);
-        match hint {
-            Hint::At { index, key } => Ok(Some((index, key))),
-            Hint::Absent(_) => Ok(None),
-        }
+        let hint = match known {
+            Some(Hint::Elsewhere { class, times }) if times >= ABSENT => {
+                Hint::Elsewhere { class, times: times.wrapping_add(1) }
+            }
+            Some(_) | None => self.look(store, name, times)?,
+        };
+        self.hints.insert(place, hint);
+        Ok(hint)
+    }
+
+    fn look(&mut self, store: &Store, name: &str, times: u8) -> Result<Hint, Refusal> {
+        let own = match &store.values {
+            Some(values) => self.learn(values, name)?,
+            None => None,
+        };
+        Ok(match own {
+            Some((index, key)) => Hint::At { index, key },
+            None => Hint::Elsewhere { class: self.class_attribute(&store.of_type, name)?, times: times + 1 },
+        })
     }
 
     fn learn(&mut self, values: &Values, name: &str) -> Result<Option<(u64, Addr)>, Refusal> {
@@ -203,56 +216,52 @@ impl<M: Memory> Heap<M> {
         Ok((0..count).map(|index| Addr(super::seen::word(&bytes, key(index)))).collect())
     }
 
-    fn class_attribute(&mut self, store: &Store, name: &str) -> Result<Cell, Refusal> {
-        for dict in &store.of_type.dicts {
-            for (key, value) in self.peek_dict(*dict)? {
-                if self.peek_name(key).as_deref() == Ok(name) {
-                    return Ok(Cell::Class(Ref { addr: value, seen: store.typed }));
-                }
+    fn class_attribute(&mut self, of_type: &Type, name: &str) -> Result<Option<Addr>, Refusal> {
+        for dict in &of_type.dicts {
+            let entries = self.peek_dict(*dict)?;
+            let names = self.peek_names(&entries.iter().map(|(key, _)| *key).collect::<Vec<_>>());
+            let mut named = entries.into_iter().zip(names);
+            if let Some(((_, value), _)) = named.find(|(_, found)| found.as_deref() == Ok(name)) {
+                return Ok(Some(value));
             }
         }
-        Ok(Cell::Absent)
+        Ok(None)
     }
 
+    /// Reads cells; those of one table that stand near each other in one piece.
     fn read_cells(&mut self, cells: &[Result<Cell, Refusal>]) -> Vec<Result<Found, Refusal>> {
-        let mut wants = Vec::with_capacity(cells.len());
-        for cell in cells {
+        let mut spots: Vec<Spot> = Vec::with_capacity(cells.len());
+        for (number, cell) in cells.iter().enumerate() {
             match cell {
-                Ok(Cell::Slot { at, from }) => wants.push(Want::new(*at, 8, *from)),
+                Ok(Cell::Slot { at, from }) => spots.push(Spot { at: *at, len: 8, from: *from, number }),
                 Ok(Cell::Keyed { key_at, at, from, .. }) if *at == key_at.plus(8) => {
-                    wants.push(Want::new(*key_at, 16, *from));
+                    spots.push(Spot { at: *key_at, len: 16, from: *from, number });
                 }
                 Ok(Cell::Keyed { key_at, at, from, .. }) => {
-                    wants.extend([Want::new(*key_at, 8, *from), Want::new(*at, 8, *from)]);
+                    spots.push(Spot { at: *key_at, len: 8, from: *from, number });
+                    spots.push(Spot { at: *at, len: 8, from: *from, number });
                 }
                 Ok(Cell::Class(_) | Cell::Absent) | Err(_) => {}
             }
         }
-        let mut seen = self.gather(&wants).into_iter();
-        let mut next = || seen.next().unwrap_or(Err(Refusal::Unreadable));
-        cells.iter().map(|cell| self.read_cell(cell.as_ref().map_err(|reason| *reason)?, &mut next)).collect()
-    }
-
-    fn read_cell(
-        &self,
-        cell: &Cell,
-        next: &mut impl FnMut() -> Result<SeenId, Refusal>,
-    ) -> Result<Found, Refusal> {
-        let value = |found: Ref| Found::Value((found.addr.0 != 0).then_some(found));
-        match cell {
-            Cell::Slot { .. } => Ok(value(self.pointer(next()?, 0))),
-            Cell::Keyed { key_at, key, at, .. } => {
-                let beside = *at == key_at.plus(8);
-                let first = next();
-                let second = if beside { first } else { next() };
-                if self.pointer(first?, 0).addr != *key {
-                    return Ok(Found::OtherKey);
-                }
-                Ok(value(self.pointer(second?, if beside { 8 } else { 0 })))
+        let (wants, places) = merged(&mut spots);
+        let seen = self.gather(&wants);
+        let mut words: Vec<[Option<Result<Ref, Refusal>>; 2]> = vec![[None, None]; cells.len()];
+        for (spot, (piece, offset)) in spots.iter().zip(places) {
+            for at in (0..spot.len).step_by(8) {
+                let word = seen.get(piece).copied().unwrap_or(Err(Refusal::Unreadable));
+                let word = word.map(|seen| self.pointer(seen, offset + at));
+                // The key's word is read first; of a slot there is one word only.
+                let of_value =
+                    spot.len == 8 && !cells[spot.number].as_ref().is_ok_and(|cell| cell.key_is_at(spot.at));
+                words[spot.number][usize::from(at == 8 || of_value)] = Some(word);
             }
-            Cell::Class(found) => Ok(Found::Value(Some(*found))),
-            Cell::Absent => Ok(Found::Value(None)),
         }
+        cells
+            .iter()
+            .zip(words)
+            .map(|(cell, words)| found(cell.as_ref().map_err(|reason| *reason)?, words))
+            .collect()
     }
 
     /// Where the attributes of objects stand.
@@ -280,10 +289,7 @@ impl<M: Memory> Heap<M> {
     }
 
     /// From what holds the attributes to the table of their keys.
-    fn tables(
-        &mut self,
-        held: Vec<Result<(Arc<Type>, SeenId, Held), Refusal>>,
-    ) -> Vec<Result<Store, Refusal>> {
+    fn tables(&mut self, held: Vec<Result<Rooted, Refusal>>) -> Vec<Result<Store, Refusal>> {
         let cached = self.layout.at(Field::TypeCachedKeys);
         let (dict, split) = (self.layout.at(Field::DictKeys), self.split_values());
         let wants: Vec<Want> = held
@@ -471,6 +477,70 @@ impl Values {
     }
 }
 
+/// What is to be read of a cell.
+struct Spot {
+    at: Addr,
+    len: usize,
+    from: SeenId,
+    number: usize,
+}
+
+/// Bytes between two spots that are read along rather than apart: a piece costs as much as some hundred bytes.
+const BETWEEN: u64 = 256;
+
+/// Puts spots in order and makes pieces of them: for each spot the number of its piece, and its place in it.
+fn merged(spots: &mut [Spot]) -> (Vec<Want>, Vec<(usize, usize)>) {
+    spots.sort_by_key(|spot| (spot.from, spot.at));
+    let mut wants: Vec<Want> = Vec::new();
+    let mut places = Vec::with_capacity(spots.len());
+    for spot in spots {
+        let near = wants.last().and_then(|last| {
+            let offset = spot.at.0.wrapping_sub(last.at.0);
+            let end = u64::try_from(last.len).ok()?;
+            (last.from == spot.from && offset < end.checked_add(BETWEEN)?).then_some(offset)
+        });
+        match (near.and_then(|offset| usize::try_from(offset).ok()), wants.last_mut()) {
+            (Some(offset), Some(last)) => {
+                last.len = last.len.max(offset + spot.len);
+                places.push((wants.len() - 1, offset));
+            }
+            (Some(_) | None, _) => {
+                wants.push(Want::new(spot.at, spot.len, spot.from));
+                places.push((wants.len() - 1, 0));
+            }
+        }
+    }
+    (wants, places)
+}
+
+/// The value of a cell from its words: the key's and the value's.
+fn found(cell: &Cell, [key_word, value_word]: [Option<Result<Ref, Refusal>>; 2]) -> Result<Found, Refusal> {
+    let value = || {
+        let found = value_word.unwrap_or(Err(Refusal::Unreadable))?;
+        Ok(Found::Value((found.addr.0 != 0).then_some(found)))
+    };
+    match cell {
+        Cell::Slot { .. } => value(),
+        Cell::Keyed { key, .. } => {
+            if key_word.unwrap_or(Err(Refusal::Unreadable))?.addr != *key {
+                return Ok(Found::OtherKey);
+            }
+            value()
+        }
+        Cell::Class(found) => Ok(Found::Value(Some(*found))),
+        Cell::Absent => Ok(Found::Value(None)),
+    }
+}
+
+impl Cell {
+    fn key_is_at(&self, place: Addr) -> bool {
+        match self {
+            Self::Keyed { key_at, .. } => *key_at == place,
+            Self::Slot { .. } | Self::Class(_) | Self::Absent => false,
+        }
+    }
+}
+
 /// What reading a cell gave.
 enum Found {
     Value(Option<Ref>),
@@ -507,6 +577,9 @@ impl Root {
         }
     }
 }
+
+/// An object's type, the piece with it, and what holds its attributes.
+type Rooted = (Arc<Type>, SeenId, Held);
 
 /// What holds an instance's attributes.
 enum Held {

@@ -1,12 +1,13 @@
 //! Values without parts: numbers, texts, bytes.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::layout::{Field, Layout};
 use super::memory::{Addr, Memory};
 use super::reader::{Heap, Refusal, Want};
-use super::seen::{Ref, SeenId, word};
-use super::types::Kind;
+use super::seen::{Ref, SeenId, Verdicts, word};
+use super::types::{Kind, Type};
 use super::value::Value;
 
 /// Most code points of a text.
@@ -23,8 +24,18 @@ const INTERNED: u32 = 3;
 pub struct Cell {
     /// The value.
     pub value: Value,
-    /// The piece that it stood in: whether to believe it.
+    /// The piece that it stood in.
     pub seen: SeenId,
+    /// The piece with the reference that led to it.
+    pub by: SeenId,
+}
+
+impl Cell {
+    /// Whether to believe it.
+    #[must_use]
+    pub fn good(&self, verdicts: &Verdicts) -> bool {
+        verdicts.good(self.seen) && verdicts.good(self.by)
+    }
 }
 
 /// Where a text's characters lie.
@@ -77,50 +88,108 @@ impl Text {
     }
 }
 
+/// From an object's type on: all of a number of up to two digits. No object that is allocated ends before.
+const WINDOW: usize = 24;
 /// From `length` to behind `state`.
 const TEXT_HEAD: usize = 24;
 
 impl<M: Memory> Heap<M> {
-    /// Values of objects without parts; others give [`Value::Object`]. Two to four calls whatever their number.
+    /// Values of objects without parts; others give [`Value::Object`]. One to four calls whatever their number; an object
+    /// that is asked for several times is read once.
     pub fn scalars(&mut self, objects: &[Ref]) -> Vec<Result<Cell, Refusal>> {
-        let typed = self.types_of(objects);
-        let mut wants = Vec::new();
-        let mut out: Vec<Result<Cell, Refusal>> = Vec::with_capacity(objects.len());
-        for (number, (object, typed)) in objects.iter().zip(typed).enumerate() {
-            out.push(typed.map(|(of_type, seen)| {
-                if let Some(head) = self.head(of_type.kind, object.addr, seen) {
-                    wants.push((number, of_type.kind, head));
-                }
-                let value = match of_type.kind {
-                    Kind::None => Value::None,
-                    _ => Value::Object { class: of_type.name.clone(), addr: object.addr },
-                };
-                Cell { value, seen }
+        let mut places: HashMap<Addr, usize> = HashMap::with_capacity(objects.len());
+        let mut distinct = Vec::with_capacity(objects.len());
+        for object in objects {
+            places.entry(object.addr).or_insert_with(|| {
+                distinct.push(object.addr);
+                distinct.len() - 1
+            });
+        }
+        let read = self.distinct(&distinct);
+        let of = |object: &Ref| {
+            let read = places.get(&object.addr).and_then(|place| read.get(*place)).cloned();
+            let (value, seen) = read.unwrap_or(Err(Refusal::Unreadable))?;
+            Ok(Cell { value, seen, by: object.seen })
+        };
+        objects.iter().map(of).collect()
+    }
+
+    /// The first bytes of each object hold its type, and all of a number.
+    fn distinct(&mut self, objects: &[Addr]) -> Vec<Result<Read, Refusal>> {
+        let at = self.layout.at(Field::ObType);
+        let wants: Vec<Want> =
+            objects.iter().map(|object| Want::new(object.plus(at), WINDOW, SeenId::ROOT)).collect();
+        let windows = self.gather(&wants);
+        let mut longer = Vec::new();
+        let mut out = Vec::with_capacity(objects.len());
+        for (number, (object, seen)) in objects.iter().zip(windows).enumerate() {
+            out.push(seen.and_then(|seen| {
+                let of_type = self.type_at(self.pointer(seen, 0).addr)?;
+                let rest = self.longer(of_type.kind, *object, seen)?;
+                longer.extend(rest.map(|rest| (number, rest)));
+                Ok((self.short(&of_type, *object, seen)?, seen))
             }));
         }
-        let heads = self.gather(&wants.iter().map(|(_, _, want)| *want).collect::<Vec<_>>());
-        let mut longer = Vec::new();
-        for ((number, kind, _), seen) in wants.into_iter().zip(heads) {
-            match seen.and_then(|seen| self.short(kind, objects[number].addr, seen)) {
-                Ok(Short::Whole(cell)) => out[number] = Ok(cell),
-                Ok(Short::Longer(rest)) => longer.push((number, rest)),
-                Err(reason) => out[number] = Err(reason),
-            }
-        }
+        self.heads(&mut longer, &mut out);
         self.long(longer, &mut out);
         out
     }
 
-    /// What is to be read first of an object of a kind.
-    fn head(&self, kind: Kind, object: Addr, seen: SeenId) -> Option<Want> {
-        let at = |field, len| Some(Want::new(object.plus(self.layout.at(field)), len, seen));
-        match kind {
-            Kind::Float => at(Field::FloatValue, 8),
-            // Length and sign, and the first two digits: an int has room for two.
-            Kind::Int | Kind::Bool => at(Field::IntTag, 16),
-            Kind::Str => at(Field::StrLength, TEXT_HEAD),
-            Kind::Bytes => at(Field::ObSize, 8),
+    /// A field's bytes in the first bytes of an object.
+    fn window(&self, seen: SeenId, field: Field) -> &[u8] {
+        let offset = self.layout.at(field).wrapping_sub(self.layout.at(Field::ObType));
+        let bytes = self.seen.bytes(seen);
+        usize::try_from(offset).ok().and_then(|offset| bytes.get(offset..)).unwrap_or_default()
+    }
+
+    /// The value, as far as the first bytes tell it.
+    fn short(&self, of_type: &Type, object: Addr, seen: SeenId) -> Result<Value, Refusal> {
+        Ok(match of_type.kind {
+            Kind::None => Value::None,
+            Kind::Float => Value::Float(f64::from_bits(word(self.window(seen, Field::FloatValue), 0))),
+            Kind::Int => Value::Int(self.small(seen)?),
+            Kind::Bool => Value::Bool(self.small(seen)? != 0),
+            Kind::Str
+            | Kind::Bytes
+            | Kind::List
+            | Kind::Tuple
+            | Kind::Dict
+            | Kind::Set
+            | Kind::Deque
+            | Kind::Array
+            | Kind::Enum
+            | Kind::Cell
+            | Kind::Code
+            | Kind::Type
+            | Kind::Other => Value::Object { class: of_type.name.clone(), addr: object },
+        })
+    }
+
+    /// An int of up to two digits.
+    fn small(&self, seen: SeenId) -> Result<i128, Refusal> {
+        let (digits, negative) = self.int_head(word(self.window(seen, Field::IntTag), 0))?;
+        Ok(int(self.window(seen, Field::IntDigits), digits.min(2), negative))
+    }
+
+    /// What is still to be read behind the first bytes.
+    fn longer(&self, kind: Kind, object: Addr, seen: SeenId) -> Result<Option<Longer>, Refusal> {
+        let at = |field| object.plus(self.layout.at(field));
+        Ok(match kind {
+            Kind::Str => Some(Longer::Head { object, seen }),
+            Kind::Int => {
+                let (digits, negative) = self.int_head(word(self.window(seen, Field::IntTag), 0))?;
+                (digits > 2).then(|| Longer::Int { at: at(Field::IntDigits), digits, negative, seen })
+            }
+            Kind::Bytes => {
+                let len = word(self.window(seen, Field::ObSize), 0);
+                if len > BYTES_LIMIT {
+                    return Err(Refusal::Absurd);
+                }
+                Some(Longer::Bytes { at: at(Field::BytesData), len, seen })
+            }
             Kind::None
+            | Kind::Bool
+            | Kind::Float
             | Kind::List
             | Kind::Tuple
             | Kind::Dict
@@ -132,61 +201,43 @@ impl<M: Memory> Heap<M> {
             | Kind::Code
             | Kind::Type
             | Kind::Other => None,
-        }
+        })
     }
 
-    /// The value, or what else is to be read for it.
-    fn short(&self, kind: Kind, object: Addr, seen: SeenId) -> Result<Short, Refusal> {
-        let bytes = self.seen.bytes(seen);
-        let whole = |value| Ok(Short::Whole(Cell { value, seen }));
-        match kind {
-            Kind::Float => whole(Value::Float(f64::from_bits(word(bytes, 0)))),
-            Kind::Int | Kind::Bool => {
-                let (digits, negative) = self.int_head(word(bytes, 0))?;
-                if digits > 2 {
-                    let at = object.plus(self.layout.at(Field::IntDigits));
-                    return Ok(Short::Longer(Longer::Int { at, digits, negative, seen }));
-                }
-                let value = int(&bytes[8..], digits, negative);
-                whole(if kind == Kind::Bool { Value::Bool(value != 0) } else { Value::Int(value) })
+    /// Reads the heads of texts: where their characters are.
+    fn heads(&mut self, longer: &mut Vec<(usize, Longer)>, out: &mut [Result<Read, Refusal>]) {
+        let length = self.layout.at(Field::StrLength);
+        let wants: Vec<Want> = longer
+            .iter()
+            .filter_map(|(_, rest)| match rest {
+                Longer::Head { object, seen } => Some(Want::new(object.plus(length), TEXT_HEAD, *seen)),
+                Longer::Int { .. } | Longer::Text { .. } | Longer::Bytes { .. } => None,
+            })
+            .collect();
+        let mut heads = self.gather(&wants).into_iter();
+        longer.retain_mut(|(number, rest)| {
+            let Longer::Head { object, .. } = rest else { return true };
+            let head = heads.next().unwrap_or(Err(Refusal::Unreadable));
+            let text = head.and_then(|seen| {
+                Ok(Longer::Text { text: Text::read(&self.layout, *object, self.seen.bytes(seen))?, seen })
+            });
+            match text {
+                Ok(text) => *rest = text,
+                Err(reason) => out[*number] = Err(reason),
             }
-            Kind::Str => {
-                let text = Text::read(&self.layout, object, bytes)?;
-                Ok(Short::Longer(Longer::Text { text, seen }))
-            }
-            Kind::Bytes => {
-                let len = word(bytes, 0);
-                let at = object.plus(self.layout.at(Field::BytesData));
-                if len > BYTES_LIMIT {
-                    Err(Refusal::Absurd)
-                } else {
-                    Ok(Short::Longer(Longer::Bytes { at, len, seen }))
-                }
-            }
-            Kind::None
-            | Kind::List
-            | Kind::Tuple
-            | Kind::Dict
-            | Kind::Set
-            | Kind::Deque
-            | Kind::Array
-            | Kind::Enum
-            | Kind::Cell
-            | Kind::Code
-            | Kind::Type
-            | Kind::Other => Err(Refusal::Absurd),
-        }
+            out[*number].is_ok()
+        });
     }
 
     /// Reads what did not stand in the first bytes.
-    fn long(&mut self, longer: Vec<(usize, Longer)>, out: &mut [Result<Cell, Refusal>]) {
+    fn long(&mut self, longer: Vec<(usize, Longer)>, out: &mut [Result<Read, Refusal>]) {
         let pointers: Vec<(usize, Want)> = longer
             .iter()
             .filter_map(|(number, rest)| match rest {
                 Longer::Text { text: Text { at: Place::Behind(at), .. }, seen } => {
                     Some((*number, Want::new(*at, 8, *seen)))
                 }
-                Longer::Text { .. } | Longer::Int { .. } | Longer::Bytes { .. } => None,
+                Longer::Head { .. } | Longer::Text { .. } | Longer::Int { .. } | Longer::Bytes { .. } => None,
             })
             .collect();
         let seen = self.gather(&pointers.iter().map(|(_, want)| *want).collect::<Vec<_>>());
@@ -205,7 +256,7 @@ impl<M: Memory> Heap<M> {
         for ((number, rest), seen) in longer.into_iter().zip(seen) {
             out[number] = seen.and_then(|seen| {
                 let value = rest.value(self.seen.bytes(seen))?;
-                Ok(Cell { value, seen })
+                Ok((value, seen))
             });
         }
     }
@@ -276,23 +327,39 @@ impl<M: Memory> Heap<M> {
     }
 }
 
-/// What the first bytes gave.
-enum Short {
-    Whole(Cell),
-    Longer(Longer),
-}
+/// A value, and the piece it was read from.
+type Read = (Value, SeenId);
 
 /// What is still to be read of a value.
 enum Longer {
-    Int { at: Addr, digits: u64, negative: bool, seen: SeenId },
-    Text { text: Text, seen: SeenId },
-    Bytes { at: Addr, len: u64, seen: SeenId },
+    /// Where a text's characters are.
+    Head {
+        object: Addr,
+        seen: SeenId,
+    },
+    Int {
+        at: Addr,
+        digits: u64,
+        negative: bool,
+        seen: SeenId,
+    },
+    Text {
+        text: Text,
+        seen: SeenId,
+    },
+    Bytes {
+        at: Addr,
+        len: u64,
+        seen: SeenId,
+    },
 }
 
 impl Longer {
     fn want(&self) -> Want {
         let (at, seen) = match self {
-            Self::Int { at, seen, .. } | Self::Bytes { at, seen, .. } => (*at, *seen),
+            Self::Head { object: at, seen } | Self::Int { at, seen, .. } | Self::Bytes { at, seen, .. } => {
+                (*at, *seen)
+            }
             Self::Text { text: Text { at: Place::Inside(at) | Place::Behind(at), .. }, seen } => (*at, *seen),
         };
         Want::new(at, self.len(), seen)
@@ -300,6 +367,7 @@ impl Longer {
 
     fn len(&self) -> usize {
         match self {
+            Self::Head { .. } => TEXT_HEAD,
             Self::Int { digits, .. } => usize::try_from(4 * digits).unwrap_or(usize::MAX),
             Self::Text { text, .. } => text.bytes(),
             Self::Bytes { len, .. } => usize::try_from(*len).unwrap_or(usize::MAX),
@@ -308,6 +376,7 @@ impl Longer {
 
     fn value(&self, bytes: &[u8]) -> Result<Value, Refusal> {
         match self {
+            Self::Head { .. } => Err(Refusal::Absurd),
             Self::Int { digits, negative, .. } => Ok(Value::Int(int(bytes, *digits, *negative))),
             Self::Text { text, .. } => text.decode(bytes).map(Value::Str),
             Self::Bytes { .. } => Ok(Value::Bytes(bytes.to_vec())),

@@ -2,7 +2,9 @@
 
 use super::memory::{Addr, Memory};
 use super::reader::{Heap, Refusal, Want};
+use super::scalars::Cell;
 use super::seen::Ref;
+use super::value::Value;
 
 /// Where a tensor's Python object points to its `TensorImpl`: first in torch from 2.10 on, behind a flag before.
 const IMPL: [u64; 2] = [16, 24];
@@ -18,7 +20,7 @@ impl<M: Memory> Heap<M> {
     ///
     /// # Errors
     /// When it is refused, or is no such tensor.
-    pub fn tensor_length(&mut self, tensor: Ref) -> Result<u64, Refusal> {
+    pub fn tensor_length(&mut self, tensor: Ref) -> Result<Cell, Refusal> {
         let (_, typed) = self.types_of(&[tensor]).pop().unwrap_or(Err(Refusal::Unreadable))?;
         for offset in IMPL {
             let pointer = self.gather_one(tensor.addr.plus(offset), 8, typed)?;
@@ -32,7 +34,9 @@ impl<M: Memory> Heap<M> {
             // The lowest bits of the pointer back are flags.
             let Some(back) = words.iter().position(|word| Addr(word & !3) == tensor.addr) else { continue };
             return match (words.get(back + DIMENSIONS), words.get(back + SIZE)) {
-                (Some(1), Some(size)) if *size < 1 << 40 => Ok(*size),
+                (Some(1), Some(size)) if *size < 1 << 40 => {
+                    Ok(Cell { value: Value::Int((*size).into()), seen, by: seen })
+                }
                 _ => Err(Refusal::Absurd),
             };
         }

@@ -158,8 +158,9 @@ impl enginetap_core::heap::Memory for Changing {
         read: &mut [bool],
     ) -> Result<(), enginetap_core::heap::Gone> {
         self.now.read(pieces, into, read)?;
-        let touched =
-            |at: u64| pieces.iter().any(|piece| piece.at.0 <= at && at < piece.at.0 + 8 && piece.len == 8);
+        let touched = |at: u64| {
+            pieces.iter().any(|piece| piece.len <= 32 && (piece.at.0..piece.at.0 + 32).contains(&at))
+        };
         if let Some((at, bytes)) = self.later.take_if(|(at, _)| touched(*at)) {
             for (block, held) in self.now.blocks_mut() {
                 if (*block..*block + 64).contains(&at) {

@@ -25,6 +25,14 @@ pub enum Loss {
     OrphanOutput,
     /// A decode step that happened and of which no source told when: it has no span.
     StepUnseen,
+    /// A read of an engine's objects refused: memory that is not mapped, as a pointer that changed leads to.
+    HeapUnreadable,
+    /// A read of an engine's objects refused: it was another one when it was read again.
+    HeapTorn,
+    /// A read of an engine's objects refused: a length, type or time that cannot be.
+    HeapAbsurd,
+    /// Engine objects left unread: more of them than a reading, or a second, may take.
+    HeapBudget,
     /// A span or metric batch dropped: the exporter's queue was full.
     QueueFull,
     /// A batch dropped after its retries: the receiver refused it or could not be reached.
@@ -33,7 +41,7 @@ pub enum Loss {
 
 impl Loss {
     /// Every reason.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 16] = [
         Self::BadRecord,
         Self::GapBytes,
         Self::Resync,
@@ -44,6 +52,10 @@ impl Loss {
         Self::RequestExpired,
         Self::OrphanOutput,
         Self::StepUnseen,
+        Self::HeapUnreadable,
+        Self::HeapTorn,
+        Self::HeapAbsurd,
+        Self::HeapBudget,
         Self::QueueFull,
         Self::ExportFailed,
     ];
@@ -62,6 +74,10 @@ impl Loss {
             Self::RequestExpired => "request_expired",
             Self::OrphanOutput => "orphan_output",
             Self::StepUnseen => "step_unseen",
+            Self::HeapUnreadable => "heap_unreadable",
+            Self::HeapTorn => "heap_torn",
+            Self::HeapAbsurd => "heap_absurd",
+            Self::HeapBudget => "heap_budget",
             Self::QueueFull => "queue_full",
             Self::ExportFailed => "export_failed",
         }

@@ -17,6 +17,9 @@ use crate::probe;
 use crate::session::{Feed, Figures, Follow, Live, Plan};
 use crate::settings::settings;
 
+/// The level of SGLang's traces from which on each step has a span or an event.
+const STEPS: u8 = 3;
+
 /// Runs `enginetap attach` to its end.
 ///
 /// # Errors
@@ -26,7 +29,11 @@ pub fn run(args: &Attach) -> Result<Exit> {
     let settings = settings(collect, &process_environment, seed()?)?;
     let sinks = Config::new(output, &Environment(&process_environment), Overflow::Drop)?;
     let texts = settings.content && settings.vllm_level >= VllmLevel::Iterations;
-    let plan = plan(target, kernel, Want { measure: self_stats.is_some(), texts })?;
+    let plan = plan(
+        target,
+        kernel,
+        Want { measure: self_stats.is_some(), texts, steps: settings.sglang_level.shows(STEPS) },
+    )?;
     let sinks = Sinks::start(sinks)?;
     if let Some(address) = sinks.prometheus() {
         log::info!("Prometheus finds the metrics at http://{address}/metrics");
@@ -45,11 +52,13 @@ pub(super) struct Want {
     pub measure: bool,
     /// Texts of tokens.
     pub texts: bool,
+    /// What changes with every step of an engine.
+    pub steps: bool,
 }
 
 /// What a session is to do, by the command line.
 pub(super) fn plan(target: &cli::Target, kernel: &cli::Kernel, want: Want) -> Result<Plan> {
-    let Want { measure, texts } = want;
+    let Want { measure, texts, steps } = want;
     let cli::Target { pid, duration, until_exit } = target;
     let cli::Kernel { cap, ring, debug_kernel } = kernel;
     let proc = Proc::system();
@@ -59,6 +68,7 @@ pub(super) fn plan(target: &cli::Target, kernel: &cli::Kernel, want: Want) -> Re
         kernel: probe::Options { cap: *cap, ring_bytes_total: *ring, debug: *debug_kernel, measure },
         duration: *duration,
         until_exit: *until_exit,
+        steps,
     })
 }
 

@@ -14,7 +14,7 @@ use crate::session::{CaptureFile, Feed};
 /// Whatever stopped it.
 pub fn run(args: &Record) -> Result<Exit> {
     let Record { output, target, kernel } = args;
-    let plan = plan(target, kernel, Want::default())?;
+    let plan = plan(target, kernel, Want { steps: true, ..Want::default() })?;
     let capture = CaptureFile::create(output)?;
     // The pipeline runs all the same: it says which connections matter.
     let figures = session(plan, Feed::new(Settings::default(), None, Some(capture)))?;

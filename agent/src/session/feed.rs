@@ -41,6 +41,8 @@ pub struct Feed {
     ended: VecDeque<ServerId>,
     /// Processes that serve TLS, not yet asked for.
     encrypted: Vec<Pid>,
+    /// Reads of engines' objects that were refused.
+    refused: Losses,
     /// Why the capture could not be written on.
     failure: Option<anyhow::Error>,
 }
@@ -55,6 +57,7 @@ impl Feed {
             capture,
             ended: VecDeque::new(),
             encrypted: Vec::new(),
+            refused: Losses::default(),
             failure: None,
         }
     }
@@ -128,10 +131,16 @@ impl Feed {
         &self.pipeline
     }
 
+    /// Counts reads of engines' objects that were refused.
+    pub fn refused(&mut self, losses: &Losses) {
+        self.refused.merge(losses);
+    }
+
     /// What was lost on this side of the kernel, the sinks' losses too.
     #[must_use]
     pub fn losses(&self) -> Losses {
         let mut losses = self.pipeline.losses();
+        losses.merge(&self.refused);
         if let Some(sinks) = &self.sinks {
             losses.merge(&sinks.losses());
         }

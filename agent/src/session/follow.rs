@@ -174,9 +174,19 @@ impl Follow {
     /// The processes of SGLang servers that schedule.
     #[must_use]
     pub fn schedulers(&self) -> Vec<Pid> {
+        self.of_sglang(Role::EngineCore)
+    }
+
+    /// The processes of SGLang servers that serve HTTP.
+    #[must_use]
+    pub fn frontends(&self) -> Vec<Pid> {
+        self.of_sglang(Role::ApiServer)
+    }
+
+    fn of_sglang(&self, wanted: Role) -> Vec<Pid> {
         let sglang = self.watch.ids().filter(|server| self.watch.engine(*server) == Some(Engine::Sglang));
         let roles = sglang.flat_map(|server| self.watch.roles(server));
-        roles.filter(|(_, role)| *role == Role::EngineCore).map(|(pid, _)| pid).collect()
+        roles.filter(|(_, role)| *role == wanted).map(|(pid, _)| pid).collect()
     }
 
     /// Every process watched.

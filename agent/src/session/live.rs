@@ -18,6 +18,7 @@ use super::clock;
 use super::feed::Feed;
 use super::follow::Follow;
 use super::marks::Marks;
+use super::objects::{Objects, Report};
 use super::own::{Cpu, Figures, Own, resident};
 use super::shared::SharedStates;
 use super::tls::Libraries;
@@ -43,6 +44,8 @@ pub struct Plan {
     pub duration: Option<Duration>,
     /// Stop when no server is left.
     pub until_exit: bool,
+    /// Whether what changes with every step of an engine is wanted of its objects.
+    pub steps: bool,
 }
 
 /// A live session.
@@ -55,6 +58,7 @@ pub struct Live {
     until_exit: bool,
     figures: Figures,
     states: SharedStates,
+    objects: Objects,
     /// Connections the pipeline was told of.
     told: BTreeSet<ConnId>,
     libraries: Libraries,
@@ -77,7 +81,8 @@ impl Live {
     /// When there is no server, or the kernel programs cannot be loaded.
     pub fn attach(plan: Plan, feed: Feed) -> Result<Self> {
         let begun = Instant::now();
-        let Plan { follow, kernel, duration, until_exit } = plan;
+        let Plan { follow, kernel, duration, until_exit, steps } = plan;
+        let objects = Objects::start(follow.proc(), steps).context("cannot start a thread")?;
         let probe = Probe::load(&kernel)?;
         let since = clock().wall;
         let mut live = Self {
@@ -89,6 +94,7 @@ impl Live {
             until_exit,
             figures: Figures::default(),
             states: SharedStates::default(),
+            objects,
             told: BTreeSet::new(),
             libraries: Libraries::default(),
             marks: Marks::default(),
@@ -106,8 +112,12 @@ impl Live {
     pub async fn run(mut self) -> Result<Figures> {
         let reason = self.watch().await;
         let begun = Instant::now();
-        let Self { mut probe, mut feed, mut figures, since, follow, .. } = self;
+        let Self { mut probe, mut feed, mut figures, since, follow, objects, .. } = self;
         probe.flush(|record| feed.record(record));
+        for Report { facts, losses } in objects.end().await {
+            feed.refused(&losses);
+            facts.into_iter().for_each(|fact| feed.fact(fact));
+        }
         let losses = probe.losses()?;
         let kernel = kernel_time(&probe);
         drop(probe);
@@ -161,6 +171,7 @@ impl Live {
                 }
                 _ = metrics.tick() => self.metrics()?,
                 _ = states.tick() => self.states(),
+                report = self.objects.next() => self.take(report),
                 _ = ticks.tick() => self.feed.tick(clock().mono),
                 // Last: records that never cease must not keep the others from their turn.
                 ready = self.probe.ready() => { ready?; self.drain(); }
@@ -182,10 +193,11 @@ impl Live {
 
     /// Takes what the rings hold.
     fn drain(&mut self) {
-        let Self { probe, feed, follow, marks, .. } = self;
+        let Self { probe, feed, follow, marks, objects, .. } = self;
         probe.drain(|record| {
             follow.notice(record);
             marks.notice(record);
+            objects.notice(record);
             feed.record(record);
         });
     }
@@ -213,6 +225,7 @@ impl Live {
             feed.vocabulary(server, vocabulary);
         }
         self.states.follow(follow.proc(), &follow.schedulers());
+        self.objects.follow(follow.schedulers(), follow.frontends());
         for pid in changes.gone {
             libraries.forget(pid);
             marks.forget(pid);
@@ -268,6 +281,15 @@ impl Live {
             told.retain(|conn| alive.contains(conn));
         }
         Ok(())
+    }
+
+    /// Takes what was read of engines' objects.
+    fn take(&mut self, report: Report) {
+        let Report { facts, losses } = report;
+        self.feed.refused(&losses);
+        for fact in facts {
+            self.feed.fact(fact);
+        }
     }
 
     /// Reads what schedulers publish in shared memory.

@@ -5,6 +5,7 @@ mod feed;
 mod follow;
 mod live;
 mod marks;
+mod objects;
 mod own;
 mod replay;
 mod shared;

@@ -8,6 +8,7 @@ use super::layout::{Field, Layout};
 use super::memory::{Addr, Gone, Memory, Piece};
 use super::seen::{Ref, Seen, SeenId, Verdicts, word};
 use super::types::Type;
+use crate::loss::{Loss, Losses};
 
 /// Pieces handed to [`Memory::read`] at once.
 const BATCH: usize = 512;
@@ -40,6 +41,17 @@ pub enum Refusal {
 impl Refusal {
     /// Every reason.
     pub const ALL: [Self; 4] = [Self::Unreadable, Self::Torn, Self::Absurd, Self::Budget];
+
+    /// What it is counted as.
+    #[must_use]
+    pub fn loss(self) -> Loss {
+        match self {
+            Self::Unreadable => Loss::HeapUnreadable,
+            Self::Torn => Loss::HeapTorn,
+            Self::Absurd => Loss::HeapAbsurd,
+            Self::Budget => Loss::HeapBudget,
+        }
+    }
 }
 
 /// How many reads were refused, by reason.
@@ -59,10 +71,14 @@ impl Refusals {
         self.0[reason as usize]
     }
 
-    /// All together.
+    /// As losses, those of `before` left out.
     #[must_use]
-    pub fn total(&self) -> u64 {
-        self.0.iter().sum()
+    pub fn losses(&self, before: &Self) -> Losses {
+        let mut losses = Losses::default();
+        for reason in Refusal::ALL {
+            losses.add(reason.loss(), self.get(reason).saturating_sub(before.get(reason)));
+        }
+        losses
     }
 }
 

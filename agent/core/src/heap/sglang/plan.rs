@@ -56,6 +56,7 @@ pub(super) const TIMES: &[Moment<ReqTimes>] = &[
     ("forward_entry_time", |times| &mut times.forward),
     ("last_forward_entry_time", |times| &mut times.last_forward),
     ("prefill_finished_time", |times| &mut times.prefill_finished),
+    ("last_prefill_finished_time", |times| &mut times.last_prefill_finished),
     ("completion_time", |times| &mut times.completed),
     ("prefill_bootstrap_queue_entry_time", |times| &mut times.bootstrap_queued),
     ("prefill_transfer_queue_entry_time", |times| &mut times.transfer_queued),

@@ -1,0 +1,127 @@
+//! How often a process is read: at each forward's start where one is told of, else often while it works, seldom while
+//! it does not, and never so often that it costs more than its share of a core.
+
+use enginetap_core::time::{MonoTime, Nanos};
+
+/// While nothing happens.
+const IDLE: Nanos = Nanos::from_millis(1000);
+/// Work is expected for so long after a sign of it.
+const AWAKE: Nanos = Nanos::from_millis(200);
+/// While forwards' starts are told, besides them.
+const BESIDE: Nanos = Nanos::from_millis(50);
+/// One reading in so many times its own CPU time: 5 % of a core.
+const SHARE: u64 = 20;
+/// The same for readings that a forward's start asks for: 12 %.
+const MARK_SHARE: u64 = 8;
+
+/// When a process is to be read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    /// Between two readings of a process that works, at the least.
+    fast: Nanos,
+    next: MonoTime,
+    ended: MonoTime,
+    cost: Nanos,
+    woken: Option<MonoTime>,
+    marked: Option<MonoTime>,
+    /// Whether it had requests when it was read last.
+    works: bool,
+}
+
+impl Pace {
+    /// To be read at once, then every `fast` while it works.
+    pub fn new(fast: Nanos, now: MonoTime) -> Self {
+        Self { fast, next: now, ended: now, cost: Nanos(0), woken: None, marked: None, works: false }
+    }
+
+    /// When it is to be read.
+    pub fn next(&self) -> MonoTime {
+        self.next
+    }
+
+    /// There is a sign of work.
+    pub fn wake(&mut self, now: MonoTime) {
+        self.woken = Some(now);
+        self.next = self.next.min(self.ended.plus(self.pause()));
+    }
+
+    /// A forward began; whether it may be read for it.
+    pub fn mark(&mut self, now: MonoTime) -> bool {
+        self.marked = Some(now);
+        let allowed = now >= self.ended.plus(Nanos(self.cost.0.saturating_mul(MARK_SHARE)));
+        if allowed {
+            self.next = now;
+        }
+        allowed
+    }
+
+    /// It was read: that took `cost` of a core, and it had requests or had none.
+    pub fn was_read(&mut self, now: MonoTime, cost: Nanos, works: bool) {
+        (self.ended, self.cost, self.works) = (now, cost, works);
+        let recent = |sign: Option<MonoTime>| sign.is_some_and(|sign| now.since(sign) < AWAKE);
+        let pause = if !works && !recent(self.woken) {
+            IDLE
+        } else if recent(self.marked) {
+            BESIDE.max(self.pause())
+        } else {
+            self.pause()
+        };
+        self.next = now.plus(pause);
+    }
+
+    /// It is to be looked for again after a while.
+    pub fn later(&mut self, now: MonoTime) {
+        self.next = now.plus(IDLE);
+    }
+
+    fn pause(&self) -> Nanos {
+        Nanos(self.cost.0.saturating_mul(SHARE)).max(self.fast).min(IDLE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FAST: Nanos = Nanos::from_millis(5);
+
+    fn ms(at: u64) -> MonoTime {
+        MonoTime(at * 1_000_000)
+    }
+
+    #[test]
+    fn a_process_is_read_often_while_it_works_and_seldom_while_it_does_not() {
+        let mut pace = Pace::new(FAST, ms(0));
+        assert_eq!(pace.next(), ms(0));
+        pace.was_read(ms(1), Nanos(100_000), true);
+        assert_eq!(pace.next(), ms(6));
+        pace.was_read(ms(6), Nanos(100_000), false);
+        assert_eq!(pace.next(), ms(1006));
+        pace.wake(ms(300));
+        assert!(pace.next() <= ms(300), "a sign of work");
+        pace.was_read(ms(301), Nanos(100_000), false);
+        assert_eq!(pace.next(), ms(306), "it is awake for a while");
+    }
+
+    #[test]
+    fn readings_never_cost_more_than_their_share() {
+        let mut pace = Pace::new(FAST, ms(0));
+        pace.was_read(ms(10), Nanos::from_millis(2), true);
+        assert_eq!(pace.next(), ms(50));
+        pace.wake(ms(11));
+        assert_eq!(pace.next(), ms(50));
+        assert!(!pace.mark(ms(20)), "eight times the cost are not over");
+        assert!(pace.mark(ms(27)));
+        assert_eq!(pace.next(), ms(27));
+    }
+
+    #[test]
+    fn where_forwards_are_told_it_is_read_for_them() {
+        let mut pace = Pace::new(FAST, ms(0));
+        pace.was_read(ms(0), Nanos(10_000), true);
+        assert!(pace.mark(ms(3)));
+        assert_eq!(pace.next(), ms(3));
+        pace.was_read(ms(3), Nanos(10_000), true);
+        assert_eq!(pace.next(), ms(53));
+    }
+}

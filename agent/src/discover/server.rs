@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 
 use enginetap_core::capture::fact::{self, Engine, Role};
 use enginetap_core::ids::{Pid, ServerId};
@@ -49,6 +50,8 @@ struct Said {
     service: Option<String>,
     pod: Option<String>,
     namespace: Option<String>,
+    /// Its host's `/etc/machine-id`, as SGLang's own tracing names the host.
+    host_id: Option<String>,
 }
 
 /// All servers of the machine, as far as the process table shows them: the quick part of finding them.
@@ -103,7 +106,7 @@ impl Instance {
             listening: frontends.iter().flat_map(|&pid| sockets.listening(pid)).collect(),
             tokenizer: tokenizer::find(proc, root, &launch),
             place: place(proc, root),
-            said: Said::read(&environ),
+            said: Said::read(&environ, Root::of(proc, root).ok().as_ref()),
             family,
             launch,
             package,
@@ -156,7 +159,7 @@ impl Instance {
 
     /// OTLP resource attributes. The command line is left out: it may hold API keys.
     fn resource(&self, host: &str) -> Vec<(String, String)> {
-        let Said { service, pod, namespace } = &self.said;
+        let Said { service, pod, namespace, host_id } = &self.said;
         let engine = self.family.engine.name();
         let root = self.family.root.pid.0;
         let in_pod = self.place.pod.is_some();
@@ -165,6 +168,7 @@ impl Instance {
             ("service.version", self.version().map(str::to_owned)),
             ("service.instance.id", Some(format!("{host}:{root}"))),
             ("host.name", Some(host.to_owned())),
+            ("host.id", host_id.clone()),
             ("process.pid", Some(root.to_string())),
             ("process.executable.name", self.family.top().map(|top| top.entry.comm.clone())),
             ("container.id", self.place.container.clone()),
@@ -179,15 +183,23 @@ impl Instance {
 }
 
 impl Said {
-    fn read(environ: &Environ) -> Self {
+    fn read(environ: &Environ, root: Option<&Root>) -> Self {
         let any = |names: &[&str]| names.iter().find_map(|name| environ.get(name)).map(str::to_owned);
         Self {
             service: any(&["OTEL_SERVICE_NAME"]),
             // Kubernetes sets a pod's host name to its own name unless told otherwise.
             pod: any(&["POD_NAME", "HOSTNAME"]),
             namespace: any(&["POD_NAMESPACE"]),
+            host_id: root.and_then(machine_id),
         }
     }
+}
+
+/// The machine's id, as the target sees it: 32 hexadecimal digits.
+fn machine_id(root: &Root) -> Option<String> {
+    let text = root.text(Path::new("/etc/machine-id"), CONFIG_LIMIT)?;
+    let id = text.trim();
+    (id.len() == 32 && id.bytes().all(|c| c.is_ascii_hexdigit())).then(|| id.to_owned())
 }
 
 /// What the server was told by its command line, configuration file and environment.

@@ -49,6 +49,7 @@ fn a_server_in_a_container_is_known_whole() {
     process(root, 11, 10, "VLLM::EngineCor", &["VLLM::EngineCore"]);
     file(root, "/srv/c.yaml", "model: /m\nserved-model-name: [tiny, small]\nport: 9000\n");
     file(root, "/m/tokenizer.json", "{}");
+    file(root, "/etc/machine-id", "0123456789abcdef0123456789abcdef\n");
     file(root, "/v/lib/python3.12/site-packages/vllm/__init__.py", "");
     file(root, "/v/lib/python3.12/site-packages/vllm/_version.py", "version = '0.9.2'\n");
     std::fs::write(root.join("10/environ"), "OTEL_SERVICE_NAME=chat\0VLLM_USE_V1=0\0POD_NAME=p\0").unwrap();

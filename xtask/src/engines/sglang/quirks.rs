@@ -83,6 +83,8 @@ const TABLE: &[Quirks] = {
             pins: "0.5.6",
             others: &[
                 ("transformers", "4.51.1"),
+                // Later ones want a newer transformers.
+                ("compressed-tensors", "0.9.4"),
                 ("tokenizers", "0.21.2"),
                 ("triton", "3.3.1"),
                 ("xgrammar", "0.1.19"),

@@ -67,6 +67,7 @@ fn a_server_in_a_container_is_known_whole() {
     let resource: BTreeMap<_, _> = fact.resource.into_iter().collect();
     assert_eq!(resource["service.name"], "chat");
     assert_eq!(resource["service.instance.id"], "box:10");
+    assert_eq!(resource["host.id"], "0123456789abcdef0123456789abcdef");
     assert_eq!(resource["container.id"], "ab".repeat(32));
     assert!(!resource.contains_key("k8s.pod.name"));
     let roles: Vec<_> = server.process_facts(ServerId(3)).into_iter().map(|it| (it.title, it.role)).collect();

@@ -1,5 +1,6 @@
 //! `cargo xtask captures`: recordings of real engines, for replays.
 
+use std::ffi::OsStr;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Process};
@@ -7,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
-use enginetap_core::capture;
+use enginetap_core::capture::{self, fact};
 use flate2::read::MultiGzDecoder;
 use flate2::{Compression, GzBuilder};
 
@@ -81,12 +82,13 @@ pub fn run(command: &Command) -> Result<()> {
     }
 }
 
-/// The file's name says the version where nothing else does: `vllm-0.32.0.jsonl.gz`.
+/// The file's name says the engine, and the version where nothing else does: `sglang-0.5.23.jsonl.gz`.
 fn import(options: &Import) -> Result<()> {
     let Import { file, output, version } = options;
     let text = lines(file)?;
-    let named = version.clone().or_else(|| version_in(file));
-    let capture = capture::import::import(text.lines(), named.as_deref())
+    let (engine, named) = named(file);
+    let version = version.as_deref().or(named.as_deref());
+    let capture = capture::import::import(text.lines(), engine, version)
         .with_context(|| format!("{} cannot be imported", file.display()))?;
     let packed = if is_packed(output) { pack(&capture)? } else { capture };
     std::fs::write(output, &packed).with_context(|| format!("cannot write {}", output.display()))?;
@@ -117,10 +119,20 @@ fn lines(file: &Path) -> Result<String> {
     Ok(text)
 }
 
-fn version_in(file: &Path) -> Option<String> {
-    let name = file.file_name()?.to_str()?.strip_prefix("vllm-")?;
-    let version = name.strip_suffix(".gz").unwrap_or(name).strip_suffix(".jsonl")?;
-    version.starts_with(|c: char| c.is_ascii_digit()).then(|| version.to_owned())
+/// The engine (vLLM, unless the name begins with another one's) and the version in a recording's name.
+fn named(file: &Path) -> (fact::Engine, Option<String>) {
+    let name = file.file_name().and_then(OsStr::to_str).unwrap_or_default();
+    let engine =
+        [fact::Engine::Sglang, fact::Engine::Vllm].into_iter().find(|engine| name.starts_with(engine.name()));
+    let engine = engine.unwrap_or(fact::Engine::Vllm);
+    let version = || {
+        let rest = name.strip_prefix(engine.name())?.strip_prefix('-')?;
+        let rest = rest.strip_suffix(".gz").unwrap_or(rest).strip_suffix(".jsonl")?;
+        // What follows the version says what kind of recording it is: `0.5.23-msgpack`.
+        let version = rest.split('-').next()?;
+        version.starts_with(|c: char| c.is_ascii_digit()).then(|| version.to_owned())
+    };
+    (engine, version())
 }
 
 fn record(options: &Record) -> Result<()> {
@@ -215,10 +227,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_version_is_in_the_recordings_name() {
-        assert_eq!(version_in(Path::new("a/vllm-0.32.0.jsonl.gz")).as_deref(), Some("0.32.0"));
-        assert_eq!(version_in(Path::new("vllm-0.12.0.post2.jsonl")).as_deref(), Some("0.12.0.post2"));
-        assert_eq!(version_in(Path::new("pd-nixl-decode.jsonl.gz")), None);
+    fn engine_and_version_are_in_the_recordings_name() {
+        let version = |name: &str| named(Path::new(name)).1;
+        assert_eq!(version("a/vllm-0.32.0.jsonl.gz").as_deref(), Some("0.32.0"));
+        assert_eq!(version("vllm-0.12.0.post2.jsonl").as_deref(), Some("0.12.0.post2"));
+        assert_eq!(version("sglang-0.5.23-msgpack.jsonl.gz").as_deref(), Some("0.5.23"));
+        assert_eq!(named(Path::new("sglang-0.5.6.jsonl")).0, fact::Engine::Sglang);
+        assert_eq!(named(Path::new("pd-nixl-decode.jsonl.gz")), (fact::Engine::Vllm, None));
     }
 
     #[test]

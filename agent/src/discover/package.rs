@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use enginetap_core::capture::fact::Engine;
-use enginetap_core::dialect::schema::{SOURCE, Schema};
+use enginetap_core::dialect::schema::{SOURCE, Schema, SchemaError, sglang};
 use enginetap_core::ids::Pid;
 
 use super::proc::Proc;
@@ -42,24 +42,31 @@ pub fn find(proc: &Proc, engine: Engine, pids: &[Pid]) -> Option<Package> {
 
 fn read(root: &Root, engine: Engine, folder: PathBuf) -> Package {
     let version = version(root, engine.name(), &folder);
-    let source = match engine {
-        Engine::Vllm => root.text(&folder.join(SOURCE), SOURCE_LIMIT),
-        Engine::Sglang => None,
+    let (file, read) = match engine {
+        Engine::Vllm => {
+            (SOURCE, root.text(&folder.join(SOURCE), SOURCE_LIMIT).map(|text| Schema::read(&text)))
+        }
+        Engine::Sglang => (sglang::MESSAGES, sglang_schema(root, &folder)),
     };
-    let schema = source.and_then(|text| match Schema::read(&text) {
+    let file = folder.join(file);
+    let schema = read.and_then(|schema| match schema {
         Ok(schema) => {
-            log::debug!(
-                "{}: the field orders of its messages are read from it",
-                folder.join(SOURCE).display()
-            );
+            log::debug!("{}: the field orders of its messages are read from it", file.display());
             Some(schema)
         }
         Err(error) => {
-            log::warn!("{}: {error}; the table of known versions is used", folder.join(SOURCE).display());
+            log::warn!("{}: {error}; the table of known versions is used", file.display());
             None
         }
     });
     Package { folder, version, schema }
+}
+
+/// SGLang's message classes and its sampling parameters are in files of their own.
+fn sglang_schema(root: &Root, folder: &Path) -> Option<Result<Schema, SchemaError>> {
+    let text = |file: &str| root.text(&folder.join(file), SOURCE_LIMIT);
+    let sampling = text(sglang::SAMPLING).unwrap_or_default();
+    text(sglang::MESSAGES).map(|messages| sglang::read(&messages, &sampling))
 }
 
 /// Where a package may lie, best guess first.

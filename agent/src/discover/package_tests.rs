@@ -47,7 +47,11 @@ impl Machine {
     }
 
     fn find(&self) -> Option<Package> {
-        find(&Proc::at(self.folder.path()), Engine::Vllm, &[Pid(8), Pid(7)])
+        self.find_of(Engine::Vllm)
+    }
+
+    fn find_of(&self, engine: Engine) -> Option<Package> {
+        find(&Proc::at(self.folder.path()), engine, &[Pid(8), Pid(7)])
     }
 
     fn found(&self) -> (String, Option<String>) {
@@ -143,6 +147,25 @@ fn field_orders_are_read_from_the_installed_source() {
     let schema = machine(source).find().unwrap().schema.unwrap();
     assert_eq!(schema.outputs, ["engine_index"]);
     assert_eq!(machine("nothing here").find().unwrap().schema, None);
+}
+
+#[test]
+fn sglangs_field_orders_are_read_from_two_files() {
+    let messages = "class BaseReq(msgspec.Struct, tag=True, kw_only=True, array_like=True):\n    rid: str = None\n\n\
+                    class TokenizedGenerateReqInput(BaseReq, kw_only=True):\n    input_ids: array\n";
+    let sampling = "class SamplingParams(msgspec.Struct, kw_only=True):\n    max_new_tokens: int = 128\n";
+    let machine = |messages: &str| {
+        Machine::new("x")
+            .file(&format!("{SITE}/sglang/__init__.py"), "")
+            .file(&format!("{SITE}/sglang/srt/managers/io_struct.py"), messages)
+            .file(&format!("{SITE}/sglang/srt/sampling/sampling_params.py"), sampling)
+            .maps(&[&format!("{SITE}/torch/lib/libtorch.so")])
+    };
+    let schema = machine(messages).find_of(Engine::Sglang).unwrap().schema.unwrap();
+    let fields = |class: &str| schema.classes.iter().find(|(name, _)| name == class).unwrap().1.clone();
+    assert_eq!(fields("TokenizedGenerateReqInput"), ["rid", "input_ids"]);
+    assert_eq!(fields("SamplingParams"), ["max_new_tokens"]);
+    assert_eq!(machine("nothing here").find_of(Engine::Sglang).unwrap().schema, None);
 }
 
 #[test]

@@ -57,13 +57,14 @@ pub enum ImportError {
 /// The one server of a recording.
 const SERVER: ServerId = ServerId(1);
 
-/// Turns the lines of a recording into a capture file. `version`: the engine's, where known; else the one the
-/// engine tells, if it does.
+/// Turns the lines of a recording of an engine into a capture file. `version`: the engine's, where known; else the
+/// one the engine tells, if it does.
 ///
 /// # Errors
 /// See [`ImportError`].
 pub fn import<'a>(
     lines: impl Iterator<Item = &'a str>,
+    engine: Engine,
     version: Option<&str>,
 ) -> Result<Vec<u8>, ImportError> {
     let mut recording = line::read(lines)?;
@@ -71,11 +72,11 @@ pub fn import<'a>(
         return Err(ImportError::Empty);
     }
     let conns = Conns::find(&recording.calls);
-    let evidence = Evidence::gather(&recording.calls, &conns, version);
+    let evidence = Evidence::gather(&recording.calls, &conns, engine, version);
     let clock = clocks::set(&mut recording, &evidence);
     let mut output = Output::new();
     output.fact(&Fact::Clock(clock))?;
-    output.fact(&Fact::Server(server(&evidence, version)))?;
+    output.fact(&Fact::Server(server(&evidence, engine, version)))?;
     for (pid, role) in evidence.roles(&conns) {
         output.fact(&Fact::Process(process(pid, role, &recording.calls)))?;
     }
@@ -86,11 +87,11 @@ pub fn import<'a>(
     Ok(output.end())
 }
 
-fn server(evidence: &Evidence, version: Option<&str>) -> Server {
+fn server(evidence: &Evidence, engine: Engine, version: Option<&str>) -> Server {
     Server {
         sglang: None,
         id: SERVER,
-        engine: Engine::Vllm,
+        engine,
         version: version.or(evidence.version()).map(String::from),
         models: evidence.model().map(String::from).into_iter().collect(),
         schema: None,

@@ -1,4 +1,5 @@
-//! Clocks of a recording, which holds one clock where a capture needs two. Both are estimates.
+//! Clocks of a recording, which holds one clock where a capture needs two. Both are estimates, unless the engine
+//! tells how far apart they are.
 //!
 //! Wall clock: every request carries its `arrival_time` by the wall clock, read after the client's bytes came and
 //! before the request was sent on. So wall minus monotonic time is at least `arrival - sent` for every request,
@@ -22,7 +23,8 @@ pub(super) fn set(recording: &mut Recording, evidence: &Evidence) -> Clock {
         call.time = MonoTime(moved(call.time.0, shift));
     }
     let first = recording.calls.first().map(|call| call.time).unwrap_or_default();
-    let wall = wall_offset(&evidence.arrivals).map_or(UNKNOWN, |offset| offset - shift);
+    let told = evidence.epoch_offset.map(|offset| i128::from(offset.nanos().0));
+    let wall = told.or_else(|| Some(wall_offset(&evidence.arrivals)? - shift)).unwrap_or(UNKNOWN);
     Clock { mono: first, wall: WallTime(moved(first.0, wall)) }
 }
 

@@ -56,8 +56,10 @@ impl Conns {
 
     fn add(&mut self, call: &SocketCall, midstream: bool) -> usize {
         let index = self.all.len();
-        let Ends { tcp, local, peer } = call.ends.clone();
-        let socket = if tcp {
+        let Ends { tcp, log, local, peer } = call.ends.clone();
+        let socket = if log {
+            Socket::Log
+        } else if tcp {
             Socket::Tcp { local: local.unwrap_or_default(), peer: peer.unwrap_or_default() }
         } else {
             Socket::Unix { local, peer, peer_pid: None }

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::conns::Conns;
 use super::line::{Moved, SocketCall};
-use crate::capture::fact::{Conn, Role, Socket};
+use crate::capture::fact::{Conn, Engine, Role, Socket};
 use crate::dialect::signal::EngineSignal;
-use crate::dialect::vllm;
+use crate::dialect::signal::sglang::SglangSignal;
+use crate::dialect::{sglang, vllm};
 use crate::ids::{ConnId, Pid};
 use crate::loss::Losses;
 use crate::stream::Piece;
-use crate::time::{EngineTime, EpochTime, MonoTime};
+use crate::time::{EngineTime, EpochTime, MonoTime, Seconds};
 use crate::wire::zmtp;
 
 /// Most bytes looked at of one message.
@@ -24,6 +25,8 @@ pub(super) struct Evidence {
     model: Option<String>,
     pub(super) arrivals: Vec<Arrival>,
     pub(super) steps: Vec<Step>,
+    /// Wall time less monotonic time, where the engine tells it (SGLang with its metrics on, 0.5.10 on).
+    pub(super) epoch_offset: Option<Seconds>,
 }
 
 /// What a process was seen to do.
@@ -56,30 +59,67 @@ pub(super) struct Step {
 /// The decoders of one connection's direction.
 struct Stream {
     frames: zmtp::Decoder,
-    dialect: vllm::Decoder,
+    dialect: Dialect,
+}
+
+enum Dialect {
+    Vllm(Box<vllm::Decoder>),
+    Sglang(Box<sglang::Decoder>),
+}
+
+/// What a message says.
+enum Said {
+    Vllm(EngineSignal),
+    Sglang(SglangSignal),
+}
+
+impl Dialect {
+    fn new(engine: Engine, version: Option<&str>) -> Self {
+        match engine {
+            Engine::Vllm => Self::Vllm(Box::new(vllm::Decoder::new(None, version, vllm::Options::default()))),
+            Engine::Sglang => {
+                Self::Sglang(Box::new(sglang::Decoder::new(None, version, sglang::Options::default())))
+            }
+        }
+    }
+
+    fn read(&mut self, message: &zmtp::Message<'_>) -> Vec<Said> {
+        let zmtp::Message { frames, cut, at, .. } = *message;
+        let mut losses = Losses::default();
+        match self {
+            Self::Vllm(decoder) => {
+                decoder.decode(frames, cut, at, &mut losses).into_iter().map(Said::Vllm).collect()
+            }
+            Self::Sglang(decoder) => {
+                let mut signals = Vec::new();
+                // Who it is that speaks is what is to be found out.
+                for way in [sglang::Way::FromFrontend, sglang::Way::FromScheduler] {
+                    decoder.decode(frames, cut, at, way, &mut losses, &mut signals);
+                }
+                signals.into_iter().map(Said::Sglang).collect()
+            }
+        }
+    }
 }
 
 impl Stream {
-    fn new(conn: &Conn, version: Option<&str>) -> Self {
+    fn new(conn: &Conn, engine: Engine, version: Option<&str>) -> Self {
         let start = if conn.midstream { zmtp::Start::Midstream } else { zmtp::Start::Beginning };
-        let dialect = vllm::Decoder::new(None, version, vllm::Options::default());
-        Self { frames: zmtp::Decoder::new(start, LIMIT), dialect }
+        Self { frames: zmtp::Decoder::new(start, LIMIT), dialect: Dialect::new(engine, version) }
     }
 
-    fn signals(&mut self, call: &SocketCall) -> Vec<EngineSignal> {
+    fn said(&mut self, call: &SocketCall) -> Vec<Said> {
         let Self { frames, dialect } = self;
-        let (mut signals, mut losses, mut unknown) = (Vec::new(), Losses::default(), Losses::default());
+        let (mut said, mut losses) = (Vec::new(), Losses::default());
         let piece = Piece::bytes(&call.bytes, call.time, true);
-        frames.push(&piece, &mut losses, &mut |message| {
-            signals.extend(dialect.decode(message.frames, message.cut, message.at, &mut unknown));
-        });
-        signals
+        frames.push(&piece, &mut losses, &mut |message| said.extend(dialect.read(message)));
+        said
     }
 }
 
 impl Evidence {
     /// Reads through all messages.
-    pub(super) fn gather(calls: &[SocketCall], conns: &Conns, version: Option<&str>) -> Self {
+    pub(super) fn gather(calls: &[SocketCall], conns: &Conns, engine: Engine, version: Option<&str>) -> Self {
         let mut evidence = Self::default();
         let mut streams: HashMap<(ConnId, bool), Stream> = HashMap::new();
         let mut reads: HashMap<Pid, Reads> = HashMap::new();
@@ -90,12 +130,18 @@ impl Evidence {
                 Moved::Tx => true,
                 Moved::Accept | Moved::Connect | Moved::Close => continue,
             };
-            if let Socket::Tcp { .. } = conn.socket {
-                evidence.http(call, &mut reads);
+            match conn.socket {
+                Socket::Tcp { .. } => evidence.http(call, &mut reads),
+                Socket::Log => continue,
+                Socket::Unix { .. } | Socket::Other => {}
             }
-            let stream = streams.entry((conn.conn, sent)).or_insert_with(|| Stream::new(conn, version));
-            for signal in stream.signals(call) {
-                evidence.signal(signal, call, sent, &mut reads);
+            let stream =
+                streams.entry((conn.conn, sent)).or_insert_with(|| Stream::new(conn, engine, version));
+            for said in stream.said(call) {
+                match said {
+                    Said::Vllm(signal) => evidence.signal(signal, call, sent, &mut reads),
+                    Said::Sglang(signal) => evidence.sglang(&signal, call.pid, sent),
+                }
             }
         }
         evidence
@@ -151,6 +197,21 @@ impl Evidence {
             }
             EngineSignal::Ready { ready, .. } => self.version = self.version.take().or(ready.version),
             EngineSignal::Aborted { .. } | EngineSignal::Dead { .. } => {}
+        }
+    }
+
+    fn sglang(&mut self, signal: &SglangSignal, pid: Pid, sent: bool) {
+        let signs = self.signs.entry(pid).or_default();
+        match signal {
+            SglangSignal::Dispatched { .. } => {
+                signs.sends_requests |= sent;
+                signs.gets_requests |= !sent;
+            }
+            SglangSignal::Outputs { outputs, .. } => {
+                let told = outputs.iter().find_map(|output| output.times?.epoch_offset);
+                self.epoch_offset = self.epoch_offset.or(told);
+            }
+            SglangSignal::Aborted { .. } | SglangSignal::Retracted { .. } | SglangSignal::Load { .. } => {}
         }
     }
 

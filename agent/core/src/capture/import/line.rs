@@ -45,6 +45,8 @@ pub(super) enum Moved {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ends {
     pub(super) tcp: bool,
+    /// No socket: the process's standard error.
+    pub(super) log: bool,
     pub(super) local: Option<String>,
     pub(super) peer: Option<String>,
 }
@@ -156,7 +158,8 @@ impl Ends {
     fn read(sock: &str, local: &str, peer: &str) -> Self {
         let named = |end: &str| (!matches!(end, "" | "-")).then(|| end.to_owned());
         match sock {
-            "tcp" | "unix" => Self { tcp: sock == "tcp", local: named(local), peer: named(peer) },
+            "log" => Self { tcp: false, log: true, local: None, peer: None },
+            "tcp" | "unix" => Self { tcp: sock == "tcp", log: false, local: named(local), peer: named(peer) },
             // `TCP:[ip:port->ip:port]`, `UNIX-STREAM:[inode->inode,"path"]`
             _ => {
                 let (kind, ends) = sock.split_once(":[").unwrap_or((sock, ""));
@@ -166,7 +169,8 @@ impl Ends {
                 let path = path.trim_matches('"');
                 let tcp = kind.starts_with("TCP");
                 // An inode is as good a name as any: it tells connections apart and pairs their ends.
-                Self { tcp, local: named(if path.is_empty() { local } else { path }), peer: named(peer) }
+                let local = if path.is_empty() { local } else { path };
+                Self { tcp, log: false, local: named(local), peer: named(peer) }
             }
         }
     }

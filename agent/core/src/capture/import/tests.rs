@@ -40,7 +40,7 @@ fn a_recording_becomes_records_and_facts() {
         call(2.5, 7, "epoll_wait", 3, local, ""),
         call(3.0, 7, "close", 3, local, ""),
     ];
-    let file = import(lines.iter().map(String::as_str), Some("0.32.0")).unwrap();
+    let file = import(lines.iter().map(String::as_str), Engine::Vllm, Some("0.32.0")).unwrap();
     let facts = facts(&file);
     let conns: Vec<&Conn> =
         facts.iter().filter_map(|fact| if let Fact::Conn(conn) = fact { Some(conn) } else { None }).collect();
@@ -71,7 +71,7 @@ fn a_recording_becomes_records_and_facts() {
 fn a_call_longer_than_a_piece_becomes_several_records() {
     let long = "ab".repeat(PIECE_LEN + 5);
     let line = call(1.0, 7, "read", 3, r#""sock":"tcp","local":"a","peer":"b""#, &long);
-    let file = import([line.as_str()].into_iter(), None).unwrap();
+    let file = import([line.as_str()].into_iter(), Engine::Vllm, None).unwrap();
     let mut reader = Reader::default();
     reader.push(&file);
     let mut pieces = Vec::new();
@@ -93,7 +93,7 @@ fn the_wall_clock_lies_between_what_the_requests_allow() {
         call(100.000, 7, "read", 5, tcp, &hex(b"POST /v1/completions HTTP/1.1\r\n\r\n{\"model\": \"tiny\"}")),
         call(100.004, 7, "sendto", 3, unix, ADD),
     ];
-    let file = import(lines.iter().map(String::as_str), None).unwrap();
+    let file = import(lines.iter().map(String::as_str), Engine::Vllm, None).unwrap();
     let facts = facts(&file);
     // The request arrived at 1800000000.0 by the wall clock, between 100.000 and 100.004: at 100.002.
     let clock = Clock { mono: MonoTime(100_000_000_000), wall: WallTime(1_799_999_999_998_000_000) };
@@ -104,11 +104,14 @@ fn the_wall_clock_lies_between_what_the_requests_allow() {
 
 #[test]
 fn bad_lines_are_named() {
-    assert!(matches!(import(["", "{}"].into_iter(), None), Err(ImportError::BadLine { line: 2, .. })));
-    assert!(matches!(import([""].into_iter(), None), Err(ImportError::Empty)));
+    assert!(matches!(
+        import(["", "{}"].into_iter(), Engine::Vllm, None),
+        Err(ImportError::BadLine { line: 2, .. })
+    ));
+    assert!(matches!(import([""].into_iter(), Engine::Vllm, None), Err(ImportError::Empty)));
     let line = call(1.0, 1, "read", 1, r#""sock":"tcp""#, "zz");
     assert!(matches!(
-        import([line.as_str()].into_iter(), None),
+        import([line.as_str()].into_iter(), Engine::Vllm, None),
         Err(ImportError::BadField { field: "hex", .. })
     ));
 }

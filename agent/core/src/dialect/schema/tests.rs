@@ -176,3 +176,55 @@ proptest::proptest! {
         let _ = Schema::read(&format!("class EngineCoreRequest({text}):\n  {text}"));
     }
 }
+
+/// The shape of SGLang's file, with bases in another order than their use.
+const SGLANG: &str = r#"
+class BaseReq(msgspec.Struct, tag=True, kw_only=True, array_like=True):
+    """Base for single-request IPC payloads."""
+
+    rid: Optional[str] = None
+    http_worker_ipc: Optional[str] = None
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source, handler):
+        cached: int = 1
+        return cached
+
+class TokenizedGenerateReqInput(BaseReq, kw_only=True):
+    # The input text
+    input_text: Optional[Union[str, List[Union[str, List[str]]]]]
+    stop: Optional[Union[str, List[str]]] = (
+        None
+    )
+    rid: str  # again: it keeps its place
+
+class Unrelated(BaseReq, kw_only=True):
+    other: int
+"#;
+
+#[test]
+fn sglangs_classes_have_their_bases_fields_first() {
+    let schema = sglang::read(SGLANG, "class SamplingParams(msgspec.Struct):\n    n: int = 1\n").unwrap();
+    let classes: Vec<(&str, Vec<&str>)> = schema
+        .classes
+        .iter()
+        .map(|(class, fields)| (class.as_str(), fields.iter().map(String::as_str).collect()))
+        .collect();
+    let request = vec!["rid", "http_worker_ipc", "input_text", "stop"];
+    assert_eq!(classes, [("TokenizedGenerateReqInput", request), ("SamplingParams", vec!["n"])]);
+    assert_eq!(sglang::read("", ""), Err(SchemaError::NoMessages("TokenizedGenerateReqInput")));
+}
+
+#[test]
+fn sglang_versions_between_known_ones_are_those_before() {
+    let outputs = |version: &str| {
+        let classes = sglang::for_version(version).classes;
+        classes.into_iter().find(|(class, _)| class == "BatchTokenIDOutput").unwrap().1
+    };
+    assert_eq!(outputs("0.5.16.post1"), outputs("0.5.16"));
+    assert_ne!(outputs("0.5.16"), outputs("0.5.23"));
+    // Newer ones and those that cannot be told are read as the newest, older ones as the oldest.
+    assert_eq!(outputs("0.6.0"), outputs("0.5.23"));
+    assert_eq!(outputs("main"), outputs("0.5.23"));
+    assert_eq!(outputs("0.5.9"), outputs("0.5.15"));
+}

@@ -12,6 +12,7 @@ use crate::discover::marks;
 use crate::discover::proc::Proc;
 use crate::discover::server::Instance;
 use crate::discover::sockets::Sockets;
+use crate::discover::tls::{self, Library};
 use crate::probe::{CostClass, PROGRAMS, Program, Support};
 
 /// One finding.
@@ -72,6 +73,8 @@ pub struct Target {
     pub other_pids: bool,
     /// Where forwards would be marked, or why they cannot be; `None` where they are not wanted.
     pub forwards: Option<Result<String, String>>,
+    /// Where the plain text of its TLS passes, or why it cannot be seen; `None` where it serves no TLS.
+    pub tls: Option<Result<Vec<Library>, String>>,
 }
 
 pub(super) fn ok(about: &'static str, what: impl Into<String>) -> Finding {
@@ -110,6 +113,7 @@ impl Target {
             io_uring: api_servers.iter().any(|&pid| proc.holds(pid, "anon_inode:[io_uring]")),
             other_pids: proc.namespace_pid(root).is_some_and(|inner| inner != root),
             forwards: forwards(proc, server),
+            tls: api_servers.first().filter(|_| server.launch.tls).map(|&pid| tls::find(proc, pid)),
         }
     }
 }
@@ -184,6 +188,7 @@ pub fn of_target(server: &Instance, target: &Target) -> Vec<Finding> {
     findings.extend(target.forwards.as_ref().map(marked));
     findings.extend(sockets(server, target));
     findings.extend(flags(server));
+    findings.extend(target.tls.as_ref().map(encrypted));
     findings.push(seccomp(target));
     if target.io_uring {
         findings.push(ok("io_uring", "in use for polling (libuv); HTTP still moves by read and write"));
@@ -287,13 +292,6 @@ fn sockets(server: &Instance, target: &Target) -> Vec<Finding> {
 fn flags(server: &Instance) -> Vec<Finding> {
     let launch = &server.launch;
     let mut findings = Vec::new();
-    if launch.tls {
-        findings.push(limited(
-            "TLS",
-            "HTTP is encrypted: no entry spans yet, and no time to first token at the client's side; engine spans are whole",
-            "terminate TLS in front of the server to see HTTP",
-        ));
-    }
     if server.family.engine == Engine::Vllm && launch.stats_off {
         findings.push(limited(
             "statistics",
@@ -314,6 +312,35 @@ fn flags(server: &Instance) -> Vec<Finding> {
     findings
 }
 
+/// Where the plain text of TLS is taken, and by how many breakpoints.
+fn encrypted(found: &Result<Vec<Library>, String>) -> Finding {
+    let libraries = match found {
+        Ok(libraries) => libraries,
+        Err(reason) => {
+            return limited(
+                "TLS",
+                format!(
+                    "the plain text of HTTPS cannot be seen ({reason}): no entry spans, engine spans are whole"
+                ),
+                "run a Python with its symbols and OpenSSL as a library, or terminate TLS in front of the server",
+            );
+        }
+    };
+    let shown: Vec<String> = libraries
+        .iter()
+        .map(|library| format!("{} of {}", library.names(), library.path.display()))
+        .collect();
+    let probes: usize = libraries.iter().map(Library::probes).sum();
+    ok(
+        "TLS",
+        format!(
+            "{} ({probes} breakpoints, {}; no return probe)",
+            shown.join("; "),
+            CostClass::PerTlsCall.describe()
+        ),
+    )
+}
+
 fn seccomp(target: &Target) -> Finding {
     let mode = match target.seccomp {
         Some(0) => "none",
@@ -321,7 +348,7 @@ fn seccomp(target: &Target) -> Finding {
         Some(2) => "filter",
         Some(_) | None => "unknown",
     };
-    ok("seccomp", format!("{mode}; does not matter: tracepoints run outside the target"))
+    ok("seccomp", format!("{mode}; does not matter: tracepoints and breakpoints run outside the target"))
 }
 
 #[cfg(test)]

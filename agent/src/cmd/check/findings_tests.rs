@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use enginetap_common::record::Call;
+
 use super::*;
 use crate::discover::package::Package;
+use crate::discover::tls::Function;
 use crate::discover::tokenizer::Tokenizer;
 use crate::discover::tree::{Family, Origin, Root};
 
@@ -52,13 +55,33 @@ fn a_server_without_api_server_here_is_limited_to_its_engine() {
 #[test]
 fn each_limit_is_told() {
     let off = |about: &'static str| BTreeMap::from([("frontend", State::Limited), (about, State::Limited)]);
-    assert_eq!(states(&with(|it| it.launch.tls = true), &target()), off("TLS"));
+    let blind = Target { tls: Some(Err("stripped".to_owned())), ..target() };
+    assert_eq!(states(&server(), &blind), off("TLS"));
     assert_eq!(states(&with(|it| it.launch.stats_off = true), &target()), off("statistics"));
     assert_eq!(states(&with(|it| it.launch.in_process = true), &target()), off("sockets"));
     assert_eq!(states(&server(), &Target { engine_conns: 0, ..target() }), off("sockets"));
     assert_eq!(states(&server(), &Target { pairs_known: false, ..target() }), off("peers"));
     assert_eq!(states(&with(|it| it.v0 = true), &target()), off("engine"));
     assert_eq!(states(&with(|it| it.tokenizer = None), &target()), off("tokenizer"));
+}
+
+#[test]
+fn a_server_with_tls_says_which_functions_of_which_library_are_probed() {
+    let function = |call, returns| Function { call, entry: 1, returns };
+    let library = Library {
+        path: PathBuf::from("/conda/lib/libssl.so.3"),
+        file: PathBuf::new(),
+        functions: vec![
+            function(Call::SslReadEx, vec![2]),
+            function(Call::SslWriteEx, vec![3, 4]),
+            function(Call::SslFree, Vec::new()),
+        ],
+    };
+    let seen = Target { tls: Some(Ok(vec![library])), ..target() };
+    let finding = of_target(&server(), &seen).into_iter().find(|it| it.about == "TLS").unwrap();
+    assert_eq!(finding.state, State::Ok);
+    let start = "SSL_read_ex, SSL_write_ex, SSL_free of /conda/lib/libssl.so.3 (6 breakpoints, ";
+    assert!(finding.what.starts_with(start), "{}", finding.what);
 }
 
 #[test]

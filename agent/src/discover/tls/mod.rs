@@ -128,6 +128,12 @@ fn library(file: &Mapped, takes: &BTreeSet<&'static str>) -> Result<Library, Str
 }
 
 impl Library {
+    /// How many places are probed.
+    #[must_use]
+    pub fn probes(&self) -> usize {
+        self.functions.iter().map(|function| 1 + function.returns.len()).sum()
+    }
+
     /// The functions' names, for people.
     #[must_use]
     pub fn names(&self) -> String {

@@ -39,6 +39,9 @@ pub struct Options {
     /// Its version; the newest known to run when left out.
     #[arg(long)]
     pub version: Option<String>,
+    /// Over HTTPS, so that its plain text is taken from the TLS library.
+    #[arg(long)]
+    pub tls: bool,
     /// Requests at once.
     #[arg(long, default_value_t = 8)]
     pub concurrency: u32,

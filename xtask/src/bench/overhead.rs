@@ -9,6 +9,7 @@ use super::attached::{Attached, SelfStats};
 use super::figures::{Figure, figure, median, real, spread};
 use super::{Options, replay};
 use crate::captures::Recorder;
+use crate::engines::certificate::Certificate;
 use crate::engines::load::{self, Summary};
 use crate::engines::server::Server;
 use crate::engines::{Engine, client, python};
@@ -59,12 +60,18 @@ struct Size {
     pairs: usize,
     requests: u32,
     concurrency: u32,
+    tls: bool,
 }
 
 impl Size {
     fn of(options: &Options) -> Self {
         let (pairs, rounds) = if options.quick { (2, 8) } else { (5, 24) };
-        Self { pairs, requests: rounds * options.concurrency, concurrency: options.concurrency }
+        Self {
+            pairs,
+            requests: rounds * options.concurrency,
+            concurrency: options.concurrency,
+            tls: options.tls,
+        }
     }
 }
 
@@ -76,7 +83,8 @@ pub fn measure(binary: &Path, options: &Options) -> Result<Vec<Figure>> {
     let interrupt = Interrupt::watch()?;
     let size = Size::of(options);
     let version = options.version.as_deref().unwrap_or_else(|| options.engine.default_version());
-    let on_server = Fresh { engine: options.engine, version };
+    let certificate = options.tls.then(Certificate::make).transpose()?;
+    let on_server = Fresh { engine: options.engine, version, certificate };
     let runs = on_server.run(None, |server| alternate(binary, server, &size, &interrupt))?;
     let mut figures = describe(&runs, &size);
     let collector = Collector::start()?;
@@ -89,13 +97,16 @@ pub fn measure(binary: &Path, options: &Options) -> Result<Vec<Figure>> {
 struct Fresh<'a> {
     engine: Engine,
     version: &'a str,
+    /// Of a server over HTTPS.
+    certificate: Option<Certificate>,
 }
 
 impl Fresh<'_> {
     /// Runs something on a fresh server, which is stopped in any case; its own tracing goes to the collector.
     fn run<T>(&self, collector: Option<&Collector>, work: impl FnOnce(&Server) -> Result<T>) -> Result<T> {
         let tracing = collector.map(|collector| self.engine.own_tracing(&collector.endpoint()));
-        let (options, variables) = tracing.unwrap_or_default();
+        let (mut options, variables) = tracing.unwrap_or_default();
+        options.extend(self.certificate.iter().flat_map(Certificate::options));
         let server = self.engine.start(self.version, 0, &options, &variables)?;
         let result = work(&server);
         server.stop()?;
@@ -179,7 +190,7 @@ fn describe(runs: &Runs, size: &Size) -> Vec<Figure> {
     let plain = speeds(&runs.plain);
     let ratios: Vec<f64> = watched.iter().zip(&plain).map(|(with, without)| with / without).collect();
     let each = |of: fn(&Watched) -> Option<f64>| runs.watched.iter().filter_map(of).collect::<Vec<f64>>();
-    let at = format!("{} streams", size.concurrency);
+    let at = format!("{} streams{}", size.concurrency, if size.tls { ", HTTPS" } else { "" });
     let lost: u64 = runs.watched.iter().filter_map(|run| run.own.lost).sum();
     let records: u64 = runs.watched.iter().filter_map(|run| run.own.records).sum();
     vec![
@@ -265,7 +276,7 @@ mod tests {
     fn costs_are_per_token_and_per_request() {
         let own = SelfStats { kernel_ns: Some(200_000), cpu_ns: Some(1_000_000), ..SelfStats::default() };
         let runs = Runs { plain: vec![load(100.0)], watched: vec![Watched { load: load(99.0), own }] };
-        let figures = describe(&runs, &Size { pairs: 1, requests: 10, concurrency: 8 });
+        let figures = describe(&runs, &Size { pairs: 1, requests: 10, concurrency: 8, tls: false });
         let value = |what: &str| figures.iter().find(|f| f.what.starts_with(what)).unwrap().value.clone();
         assert!(value("ratio").starts_with("0.9900 "));
         assert!(value("BPF run time per output token").starts_with("2.00 "));

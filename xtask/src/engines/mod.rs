@@ -2,6 +2,7 @@
 //!
 //! They live in a cache folder outside the repository (see [`crate::repo::engines`]).
 
+pub mod certificate;
 pub mod client;
 pub mod load;
 pub mod lock;

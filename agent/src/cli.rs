@@ -1,5 +1,7 @@
 //! The command line.
 
+pub mod daemon;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -34,6 +36,12 @@ pub enum Command {
     /// Attach to running servers and show a trace per request.
     #[command(after_help = help::ATTACH)]
     Attach(Attach),
+    /// Follow every server of this machine, as a service: one configuration file, changed while it runs.
+    #[command(after_help = daemon::help::RUN)]
+    Run(daemon::Run),
+    /// Look at a configuration, and change that of a running daemon.
+    #[command(after_help = daemon::help::CONFIG)]
+    Config(daemon::Config),
     /// List the inference servers on this machine.
     #[command(after_help = help::PS)]
     Ps(Ps),
@@ -184,25 +192,15 @@ pub enum OtlpProtocol {
 #[command(next_help_heading = "Collection")]
 pub struct Collect {
     /// Depth of a trace: 0 the request, 1 its stages too (wait, prefill, decode), 2 an event for each
-    /// iteration too.
-    #[arg(
-        long,
-        value_name = "LEVEL",
-        default_value = "1",
-        env = "OTEL_INSTRUMENTATION_VLLM_TRACING_LEVEL",
-        value_parser = level
-    )]
-    pub level: VllmLevel,
+    /// iteration too [default: OTEL_INSTRUMENTATION_VLLM_TRACING_LEVEL, of the server's environment or else of
+    /// this one's, else 1].
+    #[arg(long, value_name = "LEVEL", value_parser = level)]
+    pub level: Option<VllmLevel>,
     /// Depth of an SGLang trace, as its own tracing counts it: 0 the entry span only, 1 its stages too, 2 also those of
-    /// handing over, 3 each chunk of a prefill, each decode step and each batch, 4 the batches' work on the CPU.
-    #[arg(
-        long,
-        value_name = "LEVEL",
-        default_value = "3",
-        env = "SGLANG_TRACE_LEVEL",
-        value_parser = sglang_level
-    )]
-    pub sglang_level: SglangLevel,
+    /// handing over, 3 each chunk of a prefill, each decode step and each batch, 4 the batches' work on the CPU
+    /// [default: SGLANG_TRACE_LEVEL, of the server's environment or else of this one's, else 3].
+    #[arg(long, value_name = "LEVEL", value_parser = sglang_level)]
+    pub sglang_level: Option<SglangLevel>,
     /// Leave out prompts and outputs (as OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=false does).
     #[arg(long)]
     pub no_content: bool,
@@ -260,7 +258,7 @@ fn bytes(text: &str) -> Result<u32, String> {
     u32::try_from(scaled).map_err(|_| "more than 4G bytes".to_owned())
 }
 
-fn cap(text: &str) -> Result<u32, String> {
+pub(crate) fn cap(text: &str) -> Result<u32, String> {
     let value = bytes(text)?;
     if (256..=DEFAULT_CAP).contains(&value) {
         return Ok(value);
@@ -268,7 +266,7 @@ fn cap(text: &str) -> Result<u32, String> {
     Err("between 256 bytes and 1M: heads and engine messages need a few hundred bytes".to_owned())
 }
 
-fn ring(text: &str) -> Result<u32, String> {
+pub(crate) fn ring(text: &str) -> Result<u32, String> {
     let value = bytes(text)?;
     if value.is_power_of_two() && (64 * 1024..=1024 * 1024 * 1024).contains(&value) {
         return Ok(value);
@@ -283,6 +281,7 @@ Start here:
   enginetap ps                  which servers run here
   enginetap check --pid PID     can it be attached to, and what will be seen
   enginetap attach              attach to all of them; Ctrl-C detaches
+  enginetap run                 the same as a service
 
 Needs Linux 5.15 or later and root (or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE). The engine needs no
 flag, no change and no restart.
@@ -364,7 +363,7 @@ mod tests {
         };
         assert_eq!(attach.target.pid, [4, 5]);
         assert_eq!(attach.target.duration, Some(Duration::from_secs(90)));
-        assert_eq!((attach.output.verbose, attach.collect.level), (2, VllmLevel::Stages));
+        assert_eq!((attach.output.verbose, attach.collect.level), (2, None));
         assert_eq!((attach.kernel.cap, attach.kernel.ring), (DEFAULT_CAP, DEFAULT_RING));
     }
 
@@ -408,6 +407,10 @@ mod tests {
             "enginetap check",
             "enginetap record --pid 1",
             "enginetap replay",
+            "enginetap run --for soon",
+            "enginetap run --set x",
+            "enginetap config",
+            "enginetap config set KEY",
             "enginetap fly",
         ] {
             assert_eq!(parse(line).unwrap_err().exit_code(), 2, "{line}");

@@ -2,6 +2,7 @@
 
 pub mod cli;
 pub mod cmd;
+pub mod config;
 pub mod diagnostics;
 pub mod discover;
 pub mod exit;

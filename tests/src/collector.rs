@@ -22,7 +22,15 @@ impl Collector {
     /// # Errors
     /// When there is none.
     pub fn start() -> Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0")?;
+        Self::at("127.0.0.1:0")
+    }
+
+    /// Starts to listen at an address.
+    ///
+    /// # Errors
+    /// When it is taken.
+    pub fn at(address: &str) -> Result<Self> {
+        let listener = TcpListener::bind(address)?;
         let endpoint = format!("http://{}/v1/traces", listener.local_addr()?);
         let spans = Arc::new(Mutex::new(Vec::new()));
         let shared = spans.clone();
@@ -54,7 +62,7 @@ fn serve(stream: TcpStream, spans: &Mutex<Vec<Span>>) -> Result<()> {
     let mut writer = stream.try_clone()?;
     let mut reader = BufReader::new(stream);
     loop {
-        let mut length = 0;
+        let (mut length, mut gzip) = (0, false);
         loop {
             let mut line = String::new();
             if reader.read_line(&mut line)? == 0 {
@@ -67,9 +75,14 @@ fn serve(stream: TcpStream, spans: &Mutex<Vec<Span>>) -> Result<()> {
             if let Some(value) = line.strip_prefix("content-length:") {
                 length = value.trim().parse()?;
             }
+            gzip |= line == "content-encoding: gzip";
         }
         let mut body = vec![0; length];
         reader.read_exact(&mut body)?;
+        if gzip {
+            let packed = std::mem::take(&mut body);
+            flate2::read::GzDecoder::new(packed.as_slice()).read_to_end(&mut body)?;
+        }
         let request = ExportTraceServiceRequest::decode(body.as_slice())?;
         let found = request.resource_spans.into_iter().flat_map(|r| r.scope_spans).flat_map(|s| s.spans);
         spans.lock().unwrap_or_else(PoisonError::into_inner).extend(found);

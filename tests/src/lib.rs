@@ -3,6 +3,7 @@
 pub mod captures;
 pub mod certificate;
 pub mod collector;
+pub mod daemon;
 pub mod engine;
 pub mod heap;
 pub mod live;

@@ -1,5 +1,8 @@
 //! What the pipeline may be told: the collection settings of the contract and the bounds on memory.
 
+pub mod scoped;
+pub mod switch;
+
 use crate::time::Nanos;
 
 /// How deep vLLM traces go (`otel.instrumentation.vllm.tracing.level`).
@@ -42,6 +45,27 @@ impl Default for SglangLevel {
     }
 }
 
+/// Where recorded prompts and outputs go (`otel.instrumentation.genai.message-content.capture-strategy`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Strategy {
+    /// Onto the entry span.
+    #[default]
+    SpanAttributes,
+    /// Into a log event, and not onto the span.
+    Event,
+}
+
+impl Strategy {
+    /// Its name in the contract.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::SpanAttributes => "span-attributes",
+            Self::Event => "event",
+        }
+    }
+}
+
 /// Settings of the pipeline. All of them may change while it runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -60,6 +84,12 @@ pub struct Settings {
     pub content: bool,
     /// Most characters kept of one input or output.
     pub content_limit: usize,
+    /// Where recorded prompts and outputs go.
+    pub content_strategy: Strategy,
+    /// Whether vLLM servers are looked at.
+    pub vllm_enabled: bool,
+    /// Whether SGLang servers are looked at.
+    pub sglang_enabled: bool,
     /// Seed of the trace and span ids made here: random when live, fixed in a replay.
     pub id_seed: u64,
     /// A request with nothing new for this long is given up.
@@ -82,6 +112,9 @@ impl Default for Settings {
             event_limit: 128,
             content: true,
             content_limit: 8192,
+            content_strategy: Strategy::SpanAttributes,
+            vllm_enabled: true,
+            sglang_enabled: true,
             id_seed: 0,
             expiry: Nanos::from_secs(3600),
             body_limit: 4 * 1024 * 1024,

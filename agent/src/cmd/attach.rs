@@ -3,22 +3,19 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use enginetap_core::settings::VllmLevel;
 use serde::Serialize;
 use tokio::runtime::{Builder, Runtime};
 
 use super::target::servers;
 use crate::cli::{self, Attach};
+use crate::config::steering::Steering;
 use crate::discover::proc::Proc;
 use crate::exit::Exit;
 use crate::export::settings::{Environment, process_environment};
 use crate::export::{Config, Overflow, Sinks};
 use crate::probe;
 use crate::session::{Feed, Figures, Follow, Live, Plan};
-use crate::settings::settings;
-
-/// The level of SGLang's traces from which on each step has a span or an event.
-const STEPS: u8 = 3;
+use crate::settings::layers;
 
 /// Runs `enginetap attach` to its end.
 ///
@@ -26,14 +23,10 @@ const STEPS: u8 = 3;
 /// Whatever stopped it.
 pub fn run(args: &Attach) -> Result<Exit> {
     let Attach { target, output, collect, kernel, self_stats } = args;
-    let settings = settings(collect, &process_environment, seed()?)?;
+    let steering = Steering::new(layers(collect, &process_environment)?, seed()?);
     let sinks = Config::new(output, &Environment(&process_environment), Overflow::Drop)?;
-    let texts = settings.content && settings.vllm_level >= VllmLevel::Iterations;
-    let plan = plan(
-        target,
-        kernel,
-        Want { measure: self_stats.is_some(), texts, steps: settings.sglang_level.shows(STEPS) },
-    )?;
+    let settings = steering.common();
+    let plan = plan(target, kernel, self_stats.is_some(), steering)?;
     let sinks = Sinks::start(sinks)?;
     if let Some(address) = sinks.prometheus() {
         log::info!("Prometheus finds the metrics at http://{address}/metrics");
@@ -45,30 +38,24 @@ pub fn run(args: &Attach) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// What a session needs beyond the requests themselves.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Want {
-    /// The kernel programs' run time.
-    pub measure: bool,
-    /// Texts of tokens.
-    pub texts: bool,
-    /// What changes with every step of an engine.
-    pub steps: bool,
-}
-
-/// What a session is to do, by the command line.
-pub(super) fn plan(target: &cli::Target, kernel: &cli::Kernel, want: Want) -> Result<Plan> {
-    let Want { measure, texts, steps } = want;
+/// What a session is to do, by the command line. `measure`: whether the kernel programs' run time is wanted.
+pub(super) fn plan(
+    target: &cli::Target,
+    kernel: &cli::Kernel,
+    measure: bool,
+    steering: Steering,
+) -> Result<Plan> {
     let cli::Target { pid, duration, until_exit } = target;
     let cli::Kernel { cap, ring, debug_kernel } = kernel;
     let proc = Proc::system();
     let families = servers(&proc, pid)?;
     Ok(Plan {
-        follow: Follow::new(proc, &families, pid.is_empty(), texts),
+        follow: Follow::new(proc, &families, pid.is_empty(), steering.texts()),
         kernel: probe::Options { cap: *cap, ring_bytes_total: *ring, debug: *debug_kernel, measure },
         duration: *duration,
         until_exit: *until_exit,
-        steps,
+        steering,
+        orders: None,
     })
 }
 
@@ -82,12 +69,12 @@ pub(super) fn session(plan: Plan, feed: Feed) -> Result<Figures> {
     runtime.block_on(live.run())
 }
 
-fn runtime() -> Result<Runtime> {
+pub(super) fn runtime() -> Result<Runtime> {
     Builder::new_current_thread().enable_all().build().context("cannot start the runtime")
 }
 
 /// A seed for trace and span ids.
-fn seed() -> Result<u64> {
+pub(super) fn seed() -> Result<u64> {
     let mut bytes = [0; 8];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
         .context("the kernel gives no random numbers")?;

@@ -2,9 +2,11 @@
 
 pub mod attach;
 pub mod check;
+pub mod config;
 pub mod ps;
 pub mod record;
 pub mod replay;
+pub mod run;
 pub mod target;
 
 use anyhow::Result;
@@ -19,6 +21,8 @@ use crate::exit::Exit;
 pub fn run(command: Command) -> Result<Exit> {
     match command {
         Command::Attach(args) => attach::run(&args),
+        Command::Run(args) => run::run(&args),
+        Command::Config(args) => config::run(&args),
         Command::Ps(args) => ps::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Record(args) => record::run(&args),

@@ -3,8 +3,9 @@
 use anyhow::Result;
 use enginetap_core::settings::Settings;
 
-use super::attach::{Want, plan, session};
+use super::attach::{plan, session};
 use crate::cli::Record;
+use crate::config::steering::Steering;
 use crate::exit::Exit;
 use crate::session::{CaptureFile, Feed};
 
@@ -14,7 +15,7 @@ use crate::session::{CaptureFile, Feed};
 /// Whatever stopped it.
 pub fn run(args: &Record) -> Result<Exit> {
     let Record { output, target, kernel } = args;
-    let plan = plan(target, kernel, Want { steps: true, ..Want::default() })?;
+    let plan = plan(target, kernel, false, Steering::default())?;
     let capture = CaptureFile::create(output)?;
     // The pipeline runs all the same: it says which connections matter.
     let figures = session(plan, Feed::new(Settings::default(), None, Some(capture)))?;

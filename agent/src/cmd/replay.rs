@@ -10,7 +10,7 @@ use crate::exit::Exit;
 use crate::export::settings::{Environment, process_environment};
 use crate::export::{Config, Overflow, Sinks};
 use crate::session::{self, Feed};
-use crate::settings::settings;
+use crate::settings::layers;
 
 /// How long the outputs get to take what is left.
 const SHUTDOWN: Duration = Duration::from_secs(30);
@@ -22,7 +22,7 @@ const SHUTDOWN: Duration = Duration::from_secs(30);
 pub fn run(args: &Replay) -> Result<Exit> {
     let Replay { file, output, collect, self_stats } = args;
     // A fixed seed: a replay of one capture always gives the same ids.
-    let settings = settings(collect, &process_environment, 0)?;
+    let settings = layers(collect, &process_environment)?.settings(None, 0);
     let config = Config::new(output, &Environment(&process_environment), Overflow::Wait)?;
     let mut feed = Feed::new(settings, Some(Sinks::start(config)?), None);
     let replayed = session::replay(file, &mut feed);

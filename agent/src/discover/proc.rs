@@ -209,6 +209,11 @@ impl Proc {
 pub struct Environ(Vec<String>);
 
 impl Environ {
+    /// An environment of these lines (`NAME=value`).
+    pub fn of<'a>(lines: impl IntoIterator<Item = &'a str>) -> Self {
+        Self(lines.into_iter().map(str::to_owned).collect())
+    }
+
     /// The value of a variable, if it is set and not empty.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {

@@ -167,7 +167,8 @@ impl Watch {
         }
     }
 
-    fn hurry(&mut self, at: MonoTime) {
+    /// Brings the next rescan forward.
+    pub fn hurry(&mut self, at: MonoTime) {
         let earliest = self.scanned.map_or(at, |scanned| scanned.plus(GAP));
         self.due = self.due.min(earliest.max(at));
     }

@@ -2,6 +2,7 @@
 
 mod counts;
 mod file;
+mod health;
 mod json;
 mod message;
 mod otlp;

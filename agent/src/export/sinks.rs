@@ -19,6 +19,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::counts::{Counts, count};
 use super::file::{self, File};
+use super::health::Health;
 use super::otlp::{self, Backoff, Full, Sampler, Shared, TraceQueue};
 use super::prometheus;
 use super::resource::{Resource, Resources, Snapshot};
@@ -97,6 +98,7 @@ pub struct Sinks {
     sampler: Sampler,
     overflow: Overflow,
     counts: Arc<Counts>,
+    health: Arc<Health>,
     stop: watch::Sender<Option<Instant>>,
     exporters: Option<oneshot::Receiver<()>>,
     prometheus: Option<SocketAddr>,
@@ -119,6 +121,7 @@ impl Sinks {
             sampler: config.sampler,
             overflow: config.overflow,
             counts: counts.clone(),
+            health: Arc::new(Health::new(std::time::Instant::now())),
             stop,
             exporters: None,
             prometheus: None,
@@ -147,7 +150,12 @@ impl Sinks {
         if let Some(address) = config.prometheus {
             let listener = prometheus::bind(address)?;
             self.prometheus = listener.local_addr().ok();
-            tasks.push(runtime.spawn(prometheus::serve(listener, reader, shared.stop.clone())));
+            tasks.push(runtime.spawn(prometheus::serve(
+                listener,
+                reader,
+                self.health.clone(),
+                shared.stop.clone(),
+            )));
         }
         drop(context);
         self.latest = Some(latest);
@@ -189,6 +197,7 @@ impl Sinks {
 
     /// A reading of all metrics, the agent's own among them.
     pub fn metrics(&self, points: Vec<Point>) {
+        self.health.beat(std::time::Instant::now());
         let snapshot = Arc::new(self.resources().snapshot(points));
         for writer in &self.writers {
             writer.put(Item::Metrics(snapshot.clone()));

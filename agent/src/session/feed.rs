@@ -62,6 +62,16 @@ impl Feed {
         }
     }
 
+    /// Changes the settings from here on, for every server that has none of its own.
+    pub fn set(&mut self, settings: Settings) {
+        self.pipeline.set(settings);
+    }
+
+    /// Changes one server's settings from here on.
+    pub fn set_server(&mut self, server: ServerId, settings: Settings) {
+        self.pipeline.set_server(server, settings);
+    }
+
     /// Takes the bytes of a record.
     pub fn record(&mut self, bytes: &[u8]) {
         self.keep(|capture| capture.record(bytes));

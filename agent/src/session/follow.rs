@@ -1,6 +1,6 @@
 //! Which servers a session follows, as facts for the pipeline and processes for the probe.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -10,10 +10,12 @@ use enginetap_core::dialect::vocabulary::Vocabulary;
 use enginetap_core::ids::{Pid, ServerId};
 use enginetap_core::time::MonoTime;
 
+use crate::config::layers::Scope;
 use crate::discover::adopt::{Adoption, ConnIds, adopt, log};
 use crate::discover::proc::Proc;
 use crate::discover::server::{self, Instance};
 use crate::discover::sockets::Sockets;
+use crate::discover::tokenizer::Tokenizer;
 use crate::discover::tree::Family;
 use crate::discover::watch::{Change, Watch};
 
@@ -26,11 +28,18 @@ pub struct Follow {
     /// Changes found and not yet told.
     found: Vec<Change>,
     ids: ConnIds,
+    /// Whether every server is followed that the settings want, or just those chosen.
+    all: bool,
     /// Whether texts of tokens are wanted.
     texts: bool,
     /// Servers that were started to serve TLS.
     tls: BTreeSet<ServerId>,
+    /// Where the texts are that are not wanted yet.
+    tokenizers: BTreeMap<ServerId, Tokenizer>,
 }
+
+/// Whether the settings want a server to be looked at.
+pub type Wanted<'a> = &'a dyn Fn(Engine, &Scope) -> bool;
 
 /// What changed since the last look.
 #[derive(Debug, Default)]
@@ -45,6 +54,10 @@ pub struct Changes {
     pub tls: Vec<Pid>,
     /// Servers whose sockets are to be looked at.
     pub servers: BTreeSet<ServerId>,
+    /// New servers, with what their own environments say.
+    pub scopes: Vec<(ServerId, Scope)>,
+    /// Servers that are followed no more.
+    pub ended: Vec<ServerId>,
     /// Vocabularies of new servers, where token texts are collected.
     pub vocabularies: Vec<(ServerId, Arc<Vocabulary>)>,
 }
@@ -56,15 +69,9 @@ impl Follow {
     pub fn new(proc: Proc, families: &[Family], all: bool, texts: bool) -> Self {
         let (watch, found) = if all { (Watch::all(), Vec::new()) } else { Watch::chosen(families) };
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        Self {
-            proc,
-            host: host.trim().to_owned(),
-            watch,
-            found,
-            ids: ConnIds::default(),
-            texts,
-            tls: BTreeSet::new(),
-        }
+        let host = host.trim().to_owned();
+        let (ids, tls, tokenizers) = (ConnIds::default(), BTreeSet::new(), BTreeMap::new());
+        Self { proc, host, watch, found, ids, all, texts, tls, tokenizers }
     }
 
     /// The process table.
@@ -92,13 +99,38 @@ impl Follow {
         !self.found.is_empty() || now >= self.watch.due()
     }
 
+    /// The server of a process.
+    #[must_use]
+    pub fn server_of(&self, pid: Pid) -> Option<ServerId> {
+        self.watch.member(pid).map(|(server, _)| server)
+    }
+
+    /// The process table is to be looked at again at once: the settings may want other servers.
+    pub fn hurry(&mut self, now: MonoTime) {
+        self.watch.hurry(now);
+    }
+
+    /// Whether texts of tokens are wanted from now on; those of the servers that are followed already.
+    pub fn want_texts(&mut self, texts: bool) -> Vec<(ServerId, Arc<Vocabulary>)> {
+        self.texts = texts;
+        if !texts {
+            return Vec::new();
+        }
+        let read = std::mem::take(&mut self.tokenizers);
+        read.iter().filter_map(|(server, tokenizer)| Some((*server, self.vocabulary(tokenizer)?))).collect()
+    }
+
     /// Looks at the process table again, where that is due; what changed.
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn look(&mut self, now: MonoTime) -> Result<Changes> {
+    pub fn look(&mut self, now: MonoTime, wanted: Wanted<'_>) -> Result<Changes> {
         if now >= self.watch.due() {
-            let families = server::families(&self.proc).context("cannot read the process table in /proc")?;
+            let mut families =
+                server::families(&self.proc).context("cannot read the process table in /proc")?;
+            if self.all {
+                families.retain(|family| wanted(family.engine, &self.scope(family)));
+            }
             self.found.extend(self.watch.scan(now, &families));
         }
         let mut changes = Changes::default();
@@ -115,16 +147,22 @@ impl Follow {
         Ok(changes)
     }
 
+    /// A server's own environment, as far as it has settings.
+    fn scope(&self, family: &Family) -> Scope {
+        Scope::new(family.root.pid, &self.proc.environ(family.root.pid))
+    }
+
     fn tell(&mut self, change: Change, changes: &mut Changes) {
         match change {
             Change::Found { server, family } => {
                 log::info!("following the server of pid {}", family.root.pid.0);
+                changes.scopes.push((server, self.scope(&family)));
                 let instance = Instance::of(&self.proc, family);
                 if instance.launch.tls {
                     self.tls.insert(server);
                 }
                 changes.facts.push(Fact::Server(instance.fact(server, &self.host)));
-                changes.vocabularies.extend(self.vocabulary(&instance).map(|found| (server, found)));
+                changes.vocabularies.extend(self.texts_of(server, &instance).map(|found| (server, found)));
                 for process in instance.process_facts(server) {
                     let role = process.role;
                     changes.process(process, self.watches(server, role));
@@ -147,14 +185,25 @@ impl Follow {
             Change::Gone(server) => {
                 log::info!("a server has ended");
                 self.tls.remove(&server);
+                self.tokenizers.remove(&server);
+                changes.ended.push(server);
                 changes.facts.push(Fact::Detached(server));
             }
         }
     }
 
-    /// The texts of a server's tokens, where they are wanted and its tokenizer is a file that can be read.
-    fn vocabulary(&self, instance: &Instance) -> Option<Arc<Vocabulary>> {
-        let tokenizer = instance.tokenizer.as_ref().filter(|_| self.texts)?;
+    /// The texts of a new server's tokens, where they are wanted; else where they are is kept.
+    fn texts_of(&mut self, server: ServerId, instance: &Instance) -> Option<Arc<Vocabulary>> {
+        let tokenizer = instance.tokenizer.as_ref()?;
+        if self.texts {
+            return self.vocabulary(tokenizer);
+        }
+        self.tokenizers.insert(server, tokenizer.clone());
+        None
+    }
+
+    /// The texts of tokens, where the tokenizer is a file that can be read.
+    fn vocabulary(&self, tokenizer: &Tokenizer) -> Option<Arc<Vocabulary>> {
         let bytes = tokenizer.read(&self.proc).map_err(|error| error.to_string());
         match bytes.and_then(|bytes| Vocabulary::read(&bytes).map_err(|error| error.to_string())) {
             Ok(vocabulary) => Some(Arc::new(vocabulary)),

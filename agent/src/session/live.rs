@@ -12,6 +12,7 @@ use enginetap_core::capture::fact::{Fact, Socket};
 use enginetap_core::ids::{ConnId, ServerId};
 use enginetap_core::time::{Nanos, WallTime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::clock;
@@ -21,7 +22,10 @@ use super::marks::Marks;
 use super::objects::{Objects, Report};
 use super::own::{Cpu, Figures, Own, resident};
 use super::shared::SharedStates;
+use super::steer::next;
 use super::tls::Libraries;
+use crate::config::control::Asked;
+use crate::config::steering::Steering;
 use crate::discover::adopt::Adoption;
 use crate::probe::{self, Probe, RunTime};
 
@@ -44,21 +48,25 @@ pub struct Plan {
     pub duration: Option<Duration>,
     /// Stop when no server is left.
     pub until_exit: bool,
-    /// Whether what changes with every step of an engine is wanted of its objects.
-    pub steps: bool,
+    /// The settings.
+    pub steering: Steering,
+    /// Orders that change them.
+    pub orders: Option<mpsc::Receiver<Asked>>,
 }
 
 /// A live session.
 pub struct Live {
     probe: Probe,
-    follow: Follow,
-    feed: Feed,
+    pub(super) follow: Follow,
+    pub(super) feed: Feed,
     since: WallTime,
     duration: Option<Duration>,
     until_exit: bool,
+    pub(super) steering: Steering,
+    orders: Option<mpsc::Receiver<Asked>>,
     figures: Figures,
     states: SharedStates,
-    objects: Objects,
+    pub(super) objects: Objects,
     /// Connections the pipeline was told of.
     told: BTreeSet<ConnId>,
     libraries: Libraries,
@@ -81,8 +89,8 @@ impl Live {
     /// When there is no server, or the kernel programs cannot be loaded.
     pub fn attach(plan: Plan, feed: Feed) -> Result<Self> {
         let begun = Instant::now();
-        let Plan { follow, kernel, duration, until_exit, steps } = plan;
-        let objects = Objects::start(follow.proc(), steps).context("cannot start a thread")?;
+        let Plan { follow, kernel, duration, until_exit, steering, orders } = plan;
+        let objects = Objects::start(follow.proc(), steering.steps()).context("cannot start a thread")?;
         let probe = Probe::load(&kernel)?;
         let since = clock().wall;
         let mut live = Self {
@@ -92,6 +100,8 @@ impl Live {
             since,
             duration,
             until_exit,
+            steering,
+            orders,
             figures: Figures::default(),
             states: SharedStates::default(),
             objects,
@@ -112,7 +122,7 @@ impl Live {
     pub async fn run(mut self) -> Result<Figures> {
         let reason = self.watch().await;
         let begun = Instant::now();
-        let Self { mut probe, mut feed, mut figures, since, follow, objects, .. } = self;
+        let Self { mut probe, mut feed, mut figures, since, follow, steering, objects, .. } = self;
         probe.flush(|record| feed.record(record));
         for Report { facts, losses } in objects.end().await {
             feed.refused(&losses);
@@ -132,6 +142,7 @@ impl Live {
             kernel_losses: &losses,
             kernel: Some(kernel.0),
             servers: follow.count(),
+            config_invalid: steering.has_file().then(|| steering.is_invalid()),
         };
         feed.metrics(own.points());
         figures.records = stats.records;
@@ -163,8 +174,12 @@ impl Live {
                 biased;
                 _ = interrupt.recv() => return Ok(Reason::Signal),
                 _ = terminate.recv() => return Ok(Reason::Signal),
-                _ = hangup.recv() => return Ok(Reason::Signal),
+                _ = hangup.recv() => match self.steering.has_file() {
+                    true => self.reload(),
+                    false => return Ok(Reason::Signal),
+                },
                 () = until(end) => return Ok(Reason::Duration),
+                Some(asked) = next(&mut self.orders) => self.obey(asked),
                 _ = clocks.tick() => {
                     self.feed.fact(Fact::Clock(clock()));
                     self.reconcile()?;
@@ -172,7 +187,10 @@ impl Live {
                 _ = metrics.tick() => self.metrics()?,
                 _ = states.tick() => self.states(),
                 report = self.objects.next() => self.take(report),
-                _ = ticks.tick() => self.feed.tick(clock().mono),
+                _ = ticks.tick() => {
+                    self.feed.tick(clock().mono);
+                    self.expire();
+                }
                 // Last: records that never cease must not keep the others from their turn.
                 ready = self.probe.ready() => { ready?; self.drain(); }
             }
@@ -216,16 +234,29 @@ impl Live {
 
     /// Looks for processes that came and went, and attaches to those that matter.
     fn look(&mut self) -> Result<()> {
-        let changes = self.follow.look(clock().mono)?;
-        let Self { probe, feed, follow, libraries, marks, .. } = self;
+        let Self { probe, feed, follow, libraries, marks, steering, objects, .. } = self;
+        let changes = follow.look(clock().mono, &|engine, scope| steering.wants(engine, scope))?;
+        let new = !changes.scopes.is_empty();
+        for (server, scope) in changes.scopes {
+            feed.set_server(server, steering.join(server, scope));
+        }
         for fact in changes.facts {
             feed.fact(fact);
+        }
+        if new {
+            // A server's own environment may want more than the others'.
+            objects.want_steps(steering.steps());
+            let texts = follow.want_texts(steering.texts());
+            texts.into_iter().for_each(|(server, vocabulary)| feed.vocabulary(server, vocabulary));
+        }
+        for server in changes.ended {
+            steering.leave(server);
         }
         for (server, vocabulary) in changes.vocabularies {
             feed.vocabulary(server, vocabulary);
         }
         self.states.follow(follow.proc(), &follow.schedulers());
-        self.objects.follow(follow.schedulers(), follow.frontends());
+        objects.follow(follow.schedulers(), follow.frontends());
         for pid in changes.gone {
             libraries.forget(pid);
             marks.forget(pid);
@@ -319,6 +350,7 @@ impl Live {
             kernel_losses: &losses,
             kernel: self.probe.measures().then(|| kernel_time(&self.probe).0),
             servers: self.follow.count(),
+            config_invalid: self.steering.has_file().then(|| self.steering.is_invalid()),
         };
         self.feed.metrics(own.points());
         Ok(())

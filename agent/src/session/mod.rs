@@ -9,6 +9,7 @@ mod objects;
 mod own;
 mod replay;
 mod shared;
+mod steer;
 mod tls;
 
 pub use capture::CaptureFile;

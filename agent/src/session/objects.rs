@@ -84,6 +84,16 @@ impl Objects {
         self.tell(Order::Follow { schedulers, frontends, steps: self.steps });
     }
 
+    /// Whether what changes with every step of a scheduler is wanted from now on. The processes are taken up anew by the
+    /// next [`Objects::follow`].
+    pub fn want_steps(&mut self, steps: bool) {
+        if self.steps != steps {
+            self.steps = steps;
+            self.read.clear();
+            self.tell(Order::Follow { schedulers: Vec::new(), frontends: Vec::new(), steps });
+        }
+    }
+
     /// Takes note of what a record says: that a process has work, or that a step began.
     pub fn notice(&mut self, record: &[u8]) {
         if self.read.is_empty() {

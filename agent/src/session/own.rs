@@ -70,6 +70,8 @@ pub(super) struct Own<'a> {
     pub kernel_losses: &'a [(KernelLoss, u64)],
     pub kernel: Option<Nanos>,
     pub servers: u64,
+    /// Whether the configuration file cannot be used; `None` where there is none.
+    pub config_invalid: Option<bool>,
 }
 
 impl Own<'_> {
@@ -86,6 +88,9 @@ impl Own<'_> {
         ];
         if let Some(kernel) = self.kernel {
             points.push(self.point(&own::KERNEL_SECONDS, &[], Number::Float(kernel.seconds().0)));
+        }
+        if let Some(invalid) = self.config_invalid {
+            points.push(self.point(&own::CONFIG_INVALID, &[], Number::Int(u64::from(invalid))));
         }
         for (reason, count) in self.losses.iter() {
             points.push(self.loss(reason.name(), "agent", count));

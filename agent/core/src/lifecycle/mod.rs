@@ -16,7 +16,7 @@ mod vllm;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use crate::capture::fact::{self, Engine};
+use crate::capture::fact;
 use crate::capture::record::Mark;
 use crate::dialect::signal::sglang::{FrontendSnapshot, SglangSignal, Snapshot};
 use crate::dialect::signal::{ApiSignal, EngineSignal};
@@ -27,6 +27,7 @@ use crate::loss::Losses;
 use crate::model::metric::Point;
 use crate::model::span::Trace;
 use crate::settings::Settings;
+use crate::settings::scoped::Scoped;
 use crate::time::{Clock, MonoTime};
 
 use server::Server;
@@ -46,7 +47,7 @@ struct Context<'a> {
 /// Every server's requests, and what became of them.
 #[derive(Debug)]
 pub struct Lifecycle {
-    settings: Settings,
+    settings: Scoped,
     clock: Clock,
     mint: Mint,
     servers: BTreeMap<ServerId, Server>,
@@ -63,7 +64,7 @@ impl Lifecycle {
     pub fn new(settings: Settings) -> Self {
         Self {
             mint: Mint::new(settings.id_seed),
-            settings,
+            settings: Scoped::new(settings),
             clock: Clock::default(),
             servers: BTreeMap::new(),
             processes: Map::default(),
@@ -73,9 +74,23 @@ impl Lifecycle {
         }
     }
 
-    /// Changes the settings from here on.
+    /// Changes the settings from here on, for every server that has none of its own.
     pub fn set(&mut self, settings: Settings) {
-        self.settings = settings;
+        self.settings.set(settings);
+    }
+
+    /// Changes one server's settings from here on.
+    pub fn set_server(&mut self, id: ServerId, settings: Settings) {
+        self.settings.set_server(id, settings);
+    }
+
+    /// The settings of a process's server.
+    #[must_use]
+    pub fn settings_of(&self, pid: Pid) -> &Settings {
+        if self.settings.is_uniform() {
+            return self.settings.common();
+        }
+        self.process_of(pid).map_or(self.settings.common(), |process| self.settings.of(process.server))
     }
 
     /// Takes a new reading of both clocks.
@@ -176,6 +191,7 @@ impl Lifecycle {
     pub fn ended(&mut self, id: ServerId) {
         let Some(server) = self.servers.get_mut(&id) else { return };
         server.stopped();
+        self.settings.forget(id);
         self.processes.retain(|_, process| process.server != id);
         self.ended.push_back(id);
         if self.ended.len() > MAX_ENDED
@@ -213,11 +229,9 @@ impl Lifecycle {
     #[must_use]
     pub fn points(&self, now: MonoTime) -> Vec<Point> {
         let at = self.clock.wall(now);
-        let wanted = |server: &&Server| match server.fact().engine {
-            Engine::Vllm => self.settings.vllm_metrics,
-            Engine::Sglang => self.settings.sglang_metrics,
-        };
-        self.servers.values().filter(wanted).flat_map(|server| server.points(at)).collect()
+        let kept = |id: ServerId, server: &Server| self.settings.of(id).metrics_of(server.fact().engine);
+        let servers = self.servers.iter().filter(|(id, server)| kept(**id, server));
+        servers.flat_map(|(_, server)| server.points(at)).collect()
     }
 
     fn with(&mut self, pid: Pid, act: impl FnOnce(&mut Server, &mut Context<'_>)) {
@@ -229,7 +243,7 @@ impl Lifecycle {
     fn on(&mut self, id: ServerId, act: impl FnOnce(&mut Server, &mut Context<'_>)) {
         let Some(server) = self.servers.get_mut(&id) else { return };
         let context = &mut Context {
-            settings: &self.settings,
+            settings: self.settings.of(id),
             clock: self.clock,
             mint: &mut self.mint,
             losses: &mut self.losses,

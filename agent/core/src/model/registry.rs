@@ -16,7 +16,7 @@ pub mod vllm;
 
 pub use def::{
     Alias, AttributeDef, AttributeGroup, Dialect, DimensionDef, DimensionGroup, EventDef, Layer, LogDef,
-    MetricDef, MetricKind, SpanDef, StageDef, StageGroup, SwitchDef, Type,
+    MetricDef, MetricKind, SpanDef, StageDef, StageGroup, SwitchDef, SwitchKind, Type,
 };
 pub use markdown::markdown;
 pub use names::{attr, dim, event, log, span};

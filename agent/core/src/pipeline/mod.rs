@@ -98,11 +98,17 @@ impl Pipeline {
         }
     }
 
-    /// Changes the settings from here on.
+    /// Changes the settings from here on, for every server that has none of its own.
     pub fn set(&mut self, settings: Settings) {
         self.lifecycle.set(settings.clone());
         self.settings = settings;
         self.refresh_decoders(None);
+    }
+
+    /// Changes one server's settings from here on. The bounds on memory are of all servers together and stay.
+    pub fn set_server(&mut self, server: ServerId, settings: Settings) {
+        self.lifecycle.set_server(server, settings);
+        self.refresh_decoders(Some(server));
     }
 
     /// Takes the bytes of one ring entry.
@@ -345,7 +351,7 @@ impl Pipeline {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let pid = conn.pid();
         let context = &mut connection::Context {
-            settings: &self.settings,
+            settings: self.lifecycle.settings_of(pid),
             losses: &mut self.losses,
             lifecycle: &self.lifecycle,
         };

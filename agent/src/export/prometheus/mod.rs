@@ -1,4 +1,4 @@
-//! `--prometheus`: the metrics for a Prometheus server to fetch, at `/metrics`.
+//! `--prometheus`: the metrics for a Prometheus server to fetch, at `/metrics`; beside them `/healthz` and `/readyz`.
 
 mod exposition;
 
@@ -20,6 +20,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::health::Health;
 use super::otlp::Stop;
 use super::resource::Snapshot;
 use crate::exit::Refusal;
@@ -30,6 +31,9 @@ const CONNECTIONS: usize = 16;
 const HEAD: Duration = Duration::from_secs(10);
 /// Most time one connection is kept, busy or not.
 const LIFE: Duration = Duration::from_secs(120);
+
+/// The content type of everything but the metrics.
+const PLAIN: &str = "text/plain; charset=utf-8";
 
 type Latest = watch::Receiver<Arc<Snapshot>>;
 
@@ -48,7 +52,7 @@ pub(super) fn bind(address: SocketAddr) -> Result<TcpListener> {
 }
 
 /// Serves until everything must be over.
-pub(super) async fn serve(listener: TcpListener, latest: Latest, mut stop: Stop) {
+pub(super) async fn serve(listener: TcpListener, latest: Latest, health: Arc<Health>, mut stop: Stop) {
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     let stopping = stop.wait_for(Option::<Instant>::is_some);
     tokio::pin!(stopping);
@@ -59,9 +63,9 @@ pub(super) async fn serve(listener: TcpListener, latest: Latest, mut stop: Stop)
         };
         match accepted {
             Ok((stream, permit)) => {
-                let latest = latest.clone();
+                let (latest, health) = (latest.clone(), health.clone());
                 tokio::spawn(async move {
-                    connection(stream, latest).await;
+                    connection(stream, latest, health).await;
                     drop(permit);
                 });
             }
@@ -83,9 +87,9 @@ async fn accept(
     Ok((listener.accept().await?.0, permit))
 }
 
-async fn connection(stream: TcpStream, latest: Latest) {
+async fn connection(stream: TcpStream, latest: Latest, health: Arc<Health>) {
     let service = service_fn(move |request| {
-        let response = answer(&request, &latest);
+        let response = answer(&request, &latest, &health);
         async move { Ok::<_, Infallible>(response) }
     });
     let served = http1::Builder::new()
@@ -97,13 +101,16 @@ async fn connection(stream: TcpStream, latest: Latest) {
     let _ = timeout(LIFE, served).await;
 }
 
-fn answer(request: &Request<Incoming>, latest: &Latest) -> Response<Full<Bytes>> {
-    let plain = "text/plain; charset=utf-8";
+fn answer(request: &Request<Incoming>, latest: &Latest, health: &Health) -> Response<Full<Bytes>> {
+    let plain = PLAIN;
+    let now = std::time::Instant::now();
     match (request.method(), request.uri().path()) {
         (&Method::GET | &Method::HEAD, "/metrics") => {
             let snapshot = latest.borrow().clone();
             response(StatusCode::OK, exposition::CONTENT_TYPE, exposition::write(&snapshot))
         }
+        (&Method::GET | &Method::HEAD, "/healthz") => verdict(health.alive(now)),
+        (&Method::GET | &Method::HEAD, "/readyz") => verdict(health.ready(now)),
         (&Method::GET | &Method::HEAD, "/") => {
             response(StatusCode::OK, plain, "enginetap: the metrics are at /metrics\n".to_owned())
         }
@@ -115,6 +122,14 @@ fn answer(request: &Request<Incoming>, latest: &Latest) -> Response<Full<Bytes>>
             refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
             refused
         }
+    }
+}
+
+/// 200, or 503 with what is wrong.
+fn verdict(outcome: Result<(), String>) -> Response<Full<Bytes>> {
+    match outcome {
+        Ok(()) => response(StatusCode::OK, PLAIN, "ok\n".to_owned()),
+        Err(what) => response(StatusCode::SERVICE_UNAVAILABLE, PLAIN, what + "\n"),
     }
 }
 

@@ -1,8 +1,10 @@
 //! What is not a name on the wire: conventions, aliases, log events and the collection settings.
 
 use super::Dialect::{Sglang, VllmV0, VllmV1};
+use super::def::SwitchKind::{Choice, Count, Level, Truth};
 use super::names::log;
 use super::{Alias, LogDef, SwitchDef};
+use crate::settings::switch::Switch;
 
 /// Rules that hold for several names.
 pub static CONVENTIONS: &[(&str, &str)] = &[
@@ -65,9 +67,14 @@ pub static LOGS: &[LogDef] = &[LogDef {
     when: "content collection on, strategy event: content goes into this log event, not into span attributes",
 }];
 
+/// Severities of an engine's log lines, as Python names them.
+const SEVERITIES: &[&str] = &["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"];
+
 /// Collection settings. A setting pushed at run time wins over its environment variable, that over the default.
 pub static SWITCHES: &[SwitchDef] = &[
     SwitchDef {
+        switch: Switch::VllmEnabled,
+        kind: Truth,
         key: Some("otel.instrumentation.vllm.enabled"),
         env: Some("OTEL_INSTRUMENTATION_VLLM_ENABLED"),
         default: "true",
@@ -75,6 +82,8 @@ pub static SWITCHES: &[SwitchDef] = &[
         outside: None,
     },
     SwitchDef {
+        switch: Switch::SglangEnabled,
+        kind: Truth,
         key: Some("otel.instrumentation.sglang.enabled"),
         env: Some("SGLANG_INSTRUMENTATION_ENABLED"),
         default: "true",
@@ -82,6 +91,8 @@ pub static SWITCHES: &[SwitchDef] = &[
         outside: None,
     },
     SwitchDef {
+        switch: Switch::Content,
+        kind: Truth,
         key: Some("otel.instrumentation.genai.capture-message-content"),
         env: Some("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"),
         default: "true",
@@ -91,6 +102,8 @@ pub static SWITCHES: &[SwitchDef] = &[
         outside: None,
     },
     SwitchDef {
+        switch: Switch::ContentLimit,
+        kind: Count,
         key: Some("otel.instrumentation.genai.message-content.max-length"),
         env: Some("OTEL_INSTRUMENTATION_GENAI_MESSAGE_CONTENT_MAX_LENGTH"),
         default: "8192",
@@ -98,6 +111,8 @@ pub static SWITCHES: &[SwitchDef] = &[
         outside: None,
     },
     SwitchDef {
+        switch: Switch::ContentStrategy,
+        kind: Choice(&["span-attributes", "event"]),
         key: Some("otel.instrumentation.genai.message-content.capture-strategy"),
         env: Some("OTEL_INSTRUMENTATION_GENAI_MESSAGE_CONTENT_CAPTURE_STRATEGY"),
         default: "span-attributes",
@@ -105,6 +120,8 @@ pub static SWITCHES: &[SwitchDef] = &[
         outside: None,
     },
     SwitchDef {
+        switch: Switch::VllmMetrics,
+        kind: Truth,
         key: Some("otel.instrumentation.vllm.metrics.enabled"),
         env: Some("OTEL_INSTRUMENTATION_VLLM_METRICS_ENABLED"),
         default: "true",
@@ -112,6 +129,8 @@ pub static SWITCHES: &[SwitchDef] = &[
         outside: None,
     },
     SwitchDef {
+        switch: Switch::VllmLevel,
+        kind: Level { most: 2 },
         key: Some("otel.instrumentation.vllm.tracing.level"),
         env: Some("OTEL_INSTRUMENTATION_VLLM_TRACING_LEVEL"),
         default: "1",
@@ -121,6 +140,8 @@ pub static SWITCHES: &[SwitchDef] = &[
         outside: None,
     },
     SwitchDef {
+        switch: Switch::SglangMetrics,
+        kind: Truth,
         key: Some("otel.instrumentation.sglang.metrics.enabled"),
         env: Some("OTEL_INSTRUMENTATION_SGLANG_METRICS_ENABLED"),
         default: "true",
@@ -128,6 +149,8 @@ pub static SWITCHES: &[SwitchDef] = &[
         outside: None,
     },
     SwitchDef {
+        switch: Switch::SglangLevel,
+        kind: Level { most: 4 },
         key: Some("otel.instrumentation.sglang.tracing.level"),
         env: Some("SGLANG_TRACE_LEVEL"),
         default: "3",
@@ -135,6 +158,8 @@ pub static SWITCHES: &[SwitchDef] = &[
         outside: None,
     },
     SwitchDef {
+        switch: Switch::EventLimit,
+        kind: Count,
         key: None,
         env: Some("OTEL_SPAN_EVENT_COUNT_LIMIT"),
         default: "128",
@@ -142,6 +167,8 @@ pub static SWITCHES: &[SwitchDef] = &[
         outside: None,
     },
     SwitchDef {
+        switch: Switch::VllmRequestLog,
+        kind: Truth,
         key: Some("apsara.apm.inference.vllm.log_requests.enabled"),
         env: None,
         default: "false",
@@ -151,6 +178,8 @@ pub static SWITCHES: &[SwitchDef] = &[
         ),
     },
     SwitchDef {
+        switch: Switch::VllmIterationLog,
+        kind: Truth,
         key: Some("apsara.apm.inference.vllm.log_iteration_details.enabled"),
         env: None,
         default: "false",
@@ -160,6 +189,8 @@ pub static SWITCHES: &[SwitchDef] = &[
         ),
     },
     SwitchDef {
+        switch: Switch::VllmLogTraceContext,
+        kind: Truth,
         key: Some("apsara.apm.inference.vllm.log_trace_context.enabled"),
         env: None,
         default: "false",
@@ -169,6 +200,8 @@ pub static SWITCHES: &[SwitchDef] = &[
         ),
     },
     SwitchDef {
+        switch: Switch::VllmLogLevel,
+        kind: Choice(SEVERITIES),
         key: Some("apsara.apm.inference.vllm.logging.level"),
         env: None,
         default: "INFO",
@@ -176,6 +209,8 @@ pub static SWITCHES: &[SwitchDef] = &[
         outside: Some("least severity of the engine log lines exported"),
     },
     SwitchDef {
+        switch: Switch::SglangRequestLog,
+        kind: Truth,
         key: Some("apsara.apm.inference.sglang.log_requests.enabled"),
         env: None,
         default: "false",
@@ -183,6 +218,8 @@ pub static SWITCHES: &[SwitchDef] = &[
         outside: Some("as for vLLM"),
     },
     SwitchDef {
+        switch: Switch::SglangRequestLogLevel,
+        kind: Level { most: 3 },
         key: Some("apsara.apm.inference.sglang.log_requests.level"),
         env: None,
         default: "2",
@@ -190,6 +227,8 @@ pub static SWITCHES: &[SwitchDef] = &[
         outside: Some("how much a request line says, 0..3"),
     },
     SwitchDef {
+        switch: Switch::SglangLogLevel,
+        kind: Choice(SEVERITIES),
         key: Some("apsara.apm.inference.sglang.logging.level"),
         env: None,
         default: "INFO",

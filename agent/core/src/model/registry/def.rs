@@ -1,5 +1,7 @@
 //! What a row of the table says.
 
+use crate::settings::switch::Switch;
+
 /// The engine a row belongs to, as the contract tells them apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Dialect {
@@ -252,9 +254,29 @@ pub struct LogDef {
     pub when: &'static str,
 }
 
+/// What may be said of a setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SwitchKind {
+    /// `true` or `false`.
+    Truth,
+    /// A whole number.
+    Count,
+    /// From 0 up.
+    Level {
+        /// The greatest.
+        most: u8,
+    },
+    /// One of these words.
+    Choice(&'static [&'static str]),
+}
+
 /// A collection setting.
 #[derive(Debug)]
 pub struct SwitchDef {
+    /// Which it is.
+    pub switch: Switch,
+    /// What may be said.
+    pub kind: SwitchKind,
     /// Its key in configuration.
     pub key: Option<&'static str>,
     /// Its environment variable.

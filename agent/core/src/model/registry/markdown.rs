@@ -219,11 +219,11 @@ fn own_names(out: &mut String) {
 fn switches(out: &mut String) {
     line(out, format_args!("## Collection settings\n"));
     let rows = collection::SWITCHES.iter().map(|switch| {
-        let super::SwitchDef { key, env, default, doc, outside } = switch;
+        let super::SwitchDef { switch: _, kind, key, env, default, doc, outside } = switch;
         let name = |name: &Option<&str>| name.map(code).unwrap_or_default();
-        vec![name(key), name(env), code(default), or_empty(doc.or(*outside))]
+        vec![name(key), name(env), kind.wanted(), code(default), or_empty(doc.or(*outside))]
     });
-    table(out, &["setting", "environment variable", "default", "what"], rows);
+    table(out, &["setting", "environment variable", "value", "default", "what"], rows);
     line(
         out,
         format_args!(

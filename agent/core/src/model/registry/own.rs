@@ -71,6 +71,7 @@ metrics! {
     CPU_SECONDS = "enginetap_cpu_seconds", Counter, "Seconds", [], "CPU time of the agent itself, by mode (user, system)";
     RESIDENT_BYTES = "enginetap_resident_bytes", Gauge, "Bytes", [], "resident memory of the agent";
     SERVERS = "enginetap_servers", Gauge, "Count", [], "servers attached to";
+    CONFIG_INVALID = "enginetap_config_invalid", Gauge, "Count", [], "1 while the configuration file cannot be used, and what it said before holds; enginetap run only";
 }
 
 /// Dimensions of the metrics.

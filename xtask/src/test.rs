@@ -18,6 +18,8 @@ pub enum Layer {
     Unit,
     /// Captures replayed through the whole pipeline, against golden results and the engines' own figures.
     Replay,
+    /// What is under `deploy/`, by the tools it is for (about 200 MB of downloads once).
+    Deploy,
     /// The kernel programs on this kernel, with a small server on the real libraries (needs root).
     Kernel,
     /// A real vLLM on the CPU, compared with what it says of itself (needs root, about 1 GB of downloads once).
@@ -85,6 +87,11 @@ pub fn run(options: &Options) -> Result<()> {
     if options.wants(Layer::Replay) {
         check("replay", end_to_end(Layer::Replay, &[], &options.filter));
     }
+    if options.wants(Layer::Deploy) {
+        let outcome = deploy_environment()
+            .and_then(|environment| end_to_end(Layer::Deploy, &environment, &options.filter));
+        check("deploy", outcome);
+    }
     let live = [Layer::Kernel, Layer::Vllm, Layer::Sglang];
     if live.into_iter().any(|layer| options.wants(layer)) {
         match live_environment(options) {
@@ -105,6 +112,7 @@ fn name(layer: Layer) -> &'static str {
         Layer::Lint => "lint",
         Layer::Unit => "unit",
         Layer::Replay => "replay",
+        Layer::Deploy => "deploy",
         Layer::Kernel => "kernel",
         Layer::Vllm => "vllm",
         Layer::Sglang => "sglang",
@@ -126,6 +134,16 @@ fn unit(filter: &[String]) -> Result<()> {
     cargo.args(["test", "--workspace", "--exclude", "enginetap-tests", "--no-fail-fast"]);
     shell::run(cargo.args(filter))?;
     shell::run(repo::cargo().args(["test", "--package", "enginetap-tests", "--lib"]).args(filter))
+}
+
+/// Where the tests of `deploy/` find their tools, and the agent.
+fn deploy_environment() -> Result<Vec<(&'static str, PathBuf)>> {
+    let tools = setup::deploy::ensure()?;
+    Ok(vec![
+        ("ENGINETAP_BIN", agent::build(false)?),
+        ("ENGINETAP_TOOLS", tools.venv.join("bin")),
+        ("ENGINETAP_PROMETHEUS", tools.prometheus),
+    ])
 }
 
 /// Where the live layers find what they run: the agent, the engine, and this program to serve it with.
@@ -199,10 +217,13 @@ fn targets(folder: &Path, layer: Layer) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// The layer of a test program, by its name: `kernel…`, `live_sglang…` and `live…` need root, all others replay.
+/// The layer of a test program, by its name: `kernel…`, `live_sglang…` and `live…` need root, all others but `deploy…`
+/// replay.
 fn layer_of(target: &str) -> Layer {
     if target.starts_with("kernel") {
         Layer::Kernel
+    } else if target.starts_with("deploy") {
+        Layer::Deploy
     } else if target.starts_with("live_sglang") {
         Layer::Sglang
     } else if target.starts_with("live") {
@@ -221,6 +242,7 @@ mod tests {
         assert_eq!(layer_of("kernel_sock"), Layer::Kernel);
         assert_eq!(layer_of("live_vllm"), Layer::Vllm);
         assert_eq!(layer_of("live_sglang_truth"), Layer::Sglang);
+        assert_eq!(layer_of("deploy"), Layer::Deploy);
         assert_eq!(layer_of("vllm_captures"), Layer::Replay);
         assert_eq!(layer_of("conformance"), Layer::Replay);
     }

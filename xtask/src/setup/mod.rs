@@ -2,6 +2,7 @@
 
 pub mod bpf;
 pub mod debian;
+pub mod deploy;
 
 use anyhow::Result;
 

@@ -15,6 +15,7 @@ mod setup;
 mod shell;
 mod stamp;
 mod test;
+mod vm;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -84,6 +85,8 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Run the live-kernel tests on other kernels, booted in qemu.
+    VmTest(vm::Options),
     /// The whole check, as .ci/run does it on a fresh machine.
     Ci,
 }
@@ -120,6 +123,7 @@ fn run(command: &Command) -> Result<()> {
         Command::Bench(options) => bench::run(options),
         Command::Docs { check: true } => docs::check(),
         Command::Docs { check: false } => docs::write(),
+        Command::VmTest(options) => vm::run(options),
         Command::Ci => ci::run(),
     }
 }

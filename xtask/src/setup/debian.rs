@@ -18,6 +18,8 @@ pub enum Group {
     OldEngines,
     /// Engines that want a library loaded before all others.
     Preload,
+    /// Booting other kernels.
+    Vm,
     /// Rebuilding the kernel programs.
     Ebpf,
     /// Rebuilding the kernel programs where rustup offers no nightly.
@@ -85,6 +87,13 @@ const PACKAGES: &[Package] = &[
         Proof::File("/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4"),
         "vLLM 0.17 to 0.19 refuse to start without it",
     ),
+    row(
+        Group::Vm,
+        "qemu-system-x86",
+        Proof::Program("qemu-system-x86_64"),
+        "boots other kernels, emulating a processor where there is no KVM",
+    ),
+    row(Group::Vm, "busybox-static", Proof::File("/bin/busybox"), "the shell inside the machine"),
     row(
         Group::Ebpf,
         "llvm-22-dev",

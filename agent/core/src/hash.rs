@@ -11,3 +11,11 @@ pub type Map<K, V> = std::collections::HashMap<K, V, RandomState>;
 
 /// A hash set.
 pub type Set<K> = std::collections::HashSet<K, RandomState>;
+
+/// Keys of a table in one order, whatever the table's: a capture gives the same each time it is replayed.
+#[must_use]
+pub fn in_order<T: Ord>(ids: impl Iterator<Item = T>) -> Vec<T> {
+    let mut ids: Vec<T> = ids.collect();
+    ids.sort_unstable();
+    ids
+}

@@ -80,7 +80,7 @@ pub struct Probe {
 struct Pace(Duration);
 
 impl Pace {
-    const BUSY: Duration = Duration::from_millis(10);
+    const BUSY: Duration = Duration::from_millis(20);
     const IDLE: Duration = Duration::from_millis(80);
 
     fn after(&mut self, records: u64) {

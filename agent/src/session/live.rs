@@ -112,6 +112,7 @@ impl Live {
         live.feed.fact(Fact::Clock(clock()));
         live.look()?;
         live.figures.attach_ms = begun.elapsed().as_secs_f64() * 1e3;
+        live.figures.attach_cpu_ns = Cpu::total().0;
         Ok(live)
     }
 
@@ -122,6 +123,7 @@ impl Live {
     pub async fn run(mut self) -> Result<Figures> {
         let reason = self.watch().await;
         let begun = Instant::now();
+        self.figures.watch_cpu_ns = Cpu::total().0.saturating_sub(self.figures.attach_cpu_ns);
         let Self { mut probe, mut feed, mut figures, since, follow, steering, objects, .. } = self;
         probe.flush(|record| feed.record(record));
         for Report { facts, losses } in objects.end().await {
@@ -151,7 +153,7 @@ impl Live {
         figures.lost = losses.iter().map(|(_, count)| count).sum();
         figures.kernel_ns = kernel.0.0;
         figures.kernel_calls = kernel.1;
-        figures.cpu_ns = Cpu::now().total().0;
+        figures.cpu_ns = Cpu::total().0;
         figures.rss_bytes = resident().1;
         figures.servers = follow.count();
         log::info!("detached: {reason:?}");

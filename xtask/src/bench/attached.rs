@@ -31,8 +31,10 @@ pub struct SelfStats {
     pub kernel_ns: Option<u64>,
     /// Runs of the kernel programs.
     pub kernel_calls: Option<u64>,
-    /// The agent's CPU time, user and system.
-    pub cpu_ns: Option<u64>,
+    /// The agent's CPU time until it was attached.
+    pub attach_cpu_ns: Option<u64>,
+    /// The agent's CPU time from then until it was to leave.
+    pub watch_cpu_ns: Option<u64>,
     /// The agent's largest resident memory.
     pub rss_bytes: Option<u64>,
     /// Spans written.

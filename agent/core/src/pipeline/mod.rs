@@ -15,7 +15,7 @@ use crate::capture::record::{Body, Data, Record};
 use crate::dialect::sglang::shared;
 use crate::dialect::signal::sglang::SglangSignal;
 use crate::dialect::vocabulary::Vocabulary;
-use crate::hash::Map;
+use crate::hash::{Map, in_order};
 use crate::ids::{ConnId, Direction, Fd, Pid, ServerId, Tid};
 use crate::lifecycle::Lifecycle;
 use crate::loss::{Loss, Losses};
@@ -172,9 +172,8 @@ impl Pipeline {
     pub fn tick(&mut self, now: MonoTime) {
         self.now = self.now.max(now);
         self.ticked = self.now;
-        let held: Vec<ConnId> =
-            self.conns.iter().filter(|(_, conn)| conn.holds_back()).map(|(id, _)| *id).collect();
-        for id in held {
+        let held = self.conns.iter().filter(|(_, conn)| conn.holds_back()).map(|(id, _)| *id);
+        for id in in_order(held) {
             self.with(id, |conn, context, signals| conn.expire(now, context, signals));
         }
         for conn in self.conns.values_mut() {
@@ -186,8 +185,7 @@ impl Pipeline {
 
     /// Nothing more comes: whatever is open ends as it stands.
     pub fn finish(&mut self) {
-        let ids: Vec<ConnId> = self.conns.keys().copied().collect();
-        for id in ids {
+        for id in in_order(self.conns.keys().copied()) {
             self.drop_conn(id, self.now, false);
         }
         self.tick(self.now);
@@ -422,9 +420,9 @@ impl Pipeline {
     }
 
     fn exit(&mut self, pid: Pid, at: MonoTime) {
-        let of_pid: Vec<ConnId> =
-            self.conns.iter_mut().filter_map(|(id, conn)| conn.release_all(pid).then_some(*id)).collect();
-        for id in of_pid {
+        let conns = self.conns.iter_mut();
+        let released = conns.filter_map(|(id, conn)| conn.release_all(pid).then_some(*id));
+        for id in in_order(released) {
             self.drop_conn(id, at, true);
         }
         self.tls.ended(pid);

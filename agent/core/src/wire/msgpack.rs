@@ -95,7 +95,7 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// As [`Reader::token`].
     pub fn skip(&mut self) -> Result<(), Error> {
-        self.skip_values(1)
+        if self.nil() { Ok(()) } else { self.skip_values(1) }
     }
 
     /// Goes past `count` values.
@@ -118,6 +118,9 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// As [`Reader::skip`].
     pub fn scalar(&mut self) -> Result<Token<'a>, Error> {
+        if self.nil() {
+            return Ok(Token::Nil);
+        }
         let token = self.token()?;
         self.skip_values(token.inside())?;
         Ok(token)
@@ -206,6 +209,18 @@ impl<'a> Reader<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Goes past nil, if it comes next: most fields of most messages are.
+    #[inline]
+    fn nil(&mut self) -> bool {
+        match self.rest {
+            [0xc0, rest @ ..] => {
+                self.rest = rest;
+                true
+            }
+            _ => false,
+        }
     }
 
     fn or_nil<T>(&mut self, pick: impl FnOnce(Token<'a>) -> Option<T>) -> Result<Option<T>, Error> {

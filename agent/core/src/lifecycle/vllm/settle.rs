@@ -6,6 +6,7 @@ use super::request::{Applied, Ending, Request};
 use super::server::{Server, around};
 use super::spans::{self, Parts};
 use crate::dialect::request_id;
+use crate::hash::in_order;
 use crate::ids::{ExchangeId, Pid};
 use crate::lifecycle::Context;
 use crate::lifecycle::exchange::Exchange;
@@ -174,13 +175,10 @@ impl Server {
 
     /// Grace periods and expiry.
     pub(in crate::lifecycle) fn tick(&mut self, now: MonoTime, context: &mut Context<'_>) {
-        let over: Vec<ExchangeId> =
-            self.exchanges.values().filter(|e| e.ended.is_some()).map(|e| e.id).collect();
-        for id in over {
+        for id in in_order(self.exchanges.values().filter(|e| e.ended.is_some()).map(|e| e.id)) {
             self.settle(id, now, context);
         }
-        let alone: Vec<String> = self.ownerless(now).cloned().collect();
-        for name in alone {
+        for name in in_order(self.ownerless(now).cloned()) {
             let aborted = self.requests.get(&name).and_then(|request| request.abort_at);
             if let Some(at) = aborted {
                 self.give_up(&name, Ending::Aborted, at, context);
@@ -205,24 +203,22 @@ impl Server {
         let expiry = context.settings.expiry;
         let old = |touched: MonoTime| now > touched.plus(expiry);
         // A long wait in the engine's queue is no reason to give an exchange up: its requests count too.
-        let exchanges: Vec<ExchangeId> = self
+        let exchanges = self
             .exchanges
             .values()
             .filter(|e| old(e.touched))
             .filter(|e| e.requests.iter().filter_map(|j| self.requests.get(&j.name)).all(|r| old(r.touched)))
-            .map(|e| e.id)
-            .collect();
-        for id in exchanges {
+            .map(|e| e.id);
+        for id in in_order(exchanges) {
             context.losses.add(Loss::RequestExpired, 1);
             self.expire_exchange(id, now, context);
         }
-        let requests: Vec<String> = self
+        let requests = self
             .requests
             .iter()
             .filter(|(_, r)| old(r.touched) && r.exchange.is_none())
-            .map(|(name, _)| name.clone())
-            .collect();
-        for name in requests {
+            .map(|(name, _)| name.clone());
+        for name in in_order(requests) {
             context.losses.add(Loss::RequestExpired, 1);
             self.expire_request(&name, now, context);
         }

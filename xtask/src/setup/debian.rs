@@ -91,7 +91,7 @@ const PACKAGES: &[Package] = &[
         Group::Vm,
         "qemu-system-x86",
         Proof::Program("qemu-system-x86_64"),
-        "boots other kernels, emulating a processor where there is no KVM",
+        "boots other kernels on an emulated processor",
     ),
     row(Group::Vm, "busybox-static", Proof::File("/bin/busybox"), "the shell inside the machine"),
     row(

@@ -173,7 +173,9 @@ impl Lifecycle {
     }
 
     /// A probed function of a process was entered.
-    pub fn mark(&mut self, _pid: Pid, _mark: Mark, _at: MonoTime) {}
+    pub fn mark(&mut self, pid: Pid, mark: Mark, at: MonoTime) {
+        self.with(pid, |server, _| server.mark(pid, mark, at));
+    }
 
     /// A process ended: what it had open ends with it.
     pub fn gone(&mut self, pid: Pid, at: MonoTime) {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{Context, sglang, vllm};
 use crate::capture::fact::{self, Engine};
+use crate::capture::record::Mark;
 use crate::dialect::signal::sglang::{FrontendSnapshot, SglangSignal, Snapshot};
 use crate::dialect::signal::{ApiSignal, EngineSignal};
 use crate::dialect::vocabulary::Vocabulary;
@@ -96,6 +97,14 @@ impl Server {
         match self {
             Self::Vllm(_) => {}
             Self::Sglang(server) => server.snapshot(snapshot, context),
+        }
+    }
+
+    /// A probed function of a process was entered.
+    pub fn mark(&mut self, pid: Pid, mark: Mark, at: MonoTime) {
+        match (self, mark) {
+            (Self::Vllm(_), Mark::Forward | Mark::Other(_)) | (Self::Sglang(_), Mark::Other(_)) => {}
+            (Self::Sglang(server), Mark::Forward) => server.forward(pid, at),
         }
     }
 

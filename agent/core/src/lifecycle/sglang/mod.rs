@@ -2,6 +2,7 @@
 
 mod batch;
 mod entry;
+mod forwards;
 mod join;
 mod load;
 mod moment;

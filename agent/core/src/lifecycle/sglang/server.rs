@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
+use super::forwards::Forwards;
 use super::load::Loads;
 use super::moment::Source;
 use super::request::{Ending, Request, health_check};
@@ -55,6 +56,8 @@ pub(in crate::lifecycle) struct Server {
     early: HashMap<String, FrontendTimes>,
     /// Whether a scheduler's objects are read: what they held last comes after the response.
     pub(super) looked_into: bool,
+    /// Forwards of each scheduler.
+    pub(super) forwards: BTreeMap<Pid, Forwards>,
     /// Requests handed over.
     orders: u64,
     pub(super) totals: Totals,
@@ -74,6 +77,7 @@ impl Server {
             over: TakenBack::default(),
             early: HashMap::new(),
             looked_into: false,
+            forwards: BTreeMap::new(),
             orders: 0,
             totals: Totals::default(),
             usages: Usages::default(),
@@ -153,7 +157,7 @@ impl Server {
         let place = (u32::try_from(request.order).unwrap_or(u32::MAX), 0);
         exchange.requests.push(Joined { place, name: rid.to_owned() });
         exchange.requests.sort();
-        self.count_times(rid);
+        self.count_times(rid, false);
     }
 
     pub fn sglang(&mut self, pid: Pid, signal: SglangSignal, context: &mut Context<'_>) {
@@ -312,6 +316,13 @@ impl Server {
     pub fn snapshot(&mut self, snapshot: Snapshot, context: &mut Context<'_>) {
         let Snapshot { pid, at, mark, requests, gone: _, batch, members, load } = snapshot;
         self.looked_into = true;
+        if let (Some(mark), Some(batch)) = (mark, batch) {
+            if let Some(forwards) = self.forwards.get_mut(&pid) {
+                forwards.did(mark, batch.mode);
+            }
+            let batch = Batch { id: batch::id(&members, &batch, mark), size: batch.size, mode: batch.mode };
+            self.scheduled(pid, &members, batch, mark);
+        }
         for state in &requests {
             let Some(request) = self.reach(&state.rid, at, context) else { continue };
             request.touched = request.touched.max(at);
@@ -320,10 +331,6 @@ impl Server {
             request.bootstrap_room = state.bootstrap_room.or(request.bootstrap_room);
             request.schedulers.entry(pid).or_default().state(state, at);
             self.speaks(&state.rid, pid);
-        }
-        if let (Some(mark), Some(batch)) = (mark, batch) {
-            let batch = Batch { id: batch::id(&members, &batch, mark), size: batch.size, mode: batch.mode };
-            self.scheduled(pid, &members, batch, mark);
         }
         if let Some(load) = load {
             self.loads.take(pid, at, &load);
@@ -337,6 +344,11 @@ impl Server {
         if let Some(request) = self.requests.get_mut(rid).filter(|_| speaks) {
             request.speaker.get_or_insert(pid);
         }
+    }
+
+    /// A forward of a scheduler began.
+    pub fn forward(&mut self, pid: Pid, at: MonoTime) {
+        self.forwards.entry(pid).or_default().began(at);
     }
 
     fn scheduled(&mut self, pid: Pid, members: &[String], batch: Batch, mark: MonoTime) {
@@ -360,7 +372,7 @@ impl Server {
                     request.pid.get_or_insert(pid);
                     request.touched = request.touched.max(at);
                     request.frontend(&times);
-                    self.count_times(&rid);
+                    self.count_times(&rid, false);
                 }
                 None if self.early.len() < MAX_EARLY || self.early.contains_key(&rid) => {
                     self.early.insert(rid, times);

@@ -97,7 +97,13 @@ impl Server {
     }
 
     fn trace(&self, exchange: Option<&Exchange>, requests: &[Request], context: &mut Context<'_>) {
-        let parts = Parts { server: &self.fact, processes: &self.processes, exchange, requests };
+        let parts = Parts {
+            server: &self.fact,
+            processes: &self.processes,
+            forwards: &self.forwards,
+            exchange,
+            requests,
+        };
         let made = spans::trace(&parts, context.settings, context.clock, context.mint);
         context.losses.add(Loss::StepUnseen, made.unseen);
         if !made.trace.spans.is_empty() {
@@ -220,6 +226,7 @@ impl Server {
             self.end_all(Some(pid), Ending::Died, at, context);
         }
         self.processes.remove(&pid);
+        self.forwards.remove(&pid);
     }
 
     /// The agent leaves: everything open ends as it stands.

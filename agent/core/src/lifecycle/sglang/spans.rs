@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use super::forwards::Forwards;
 use super::moment::{Moment, Source};
 use super::request::{Ending, Request};
 use super::{entry, threads};
@@ -19,6 +20,8 @@ use crate::time::{Clock, Seconds};
 pub(super) struct Parts<'a> {
     pub server: &'a fact::Server,
     pub processes: &'a BTreeMap<Pid, Process>,
+    /// Forwards of each scheduler.
+    pub forwards: &'a BTreeMap<Pid, Forwards>,
     pub exchange: Option<&'a Exchange>,
     /// Requests, in the order in which they were handed over.
     pub requests: &'a [Request],

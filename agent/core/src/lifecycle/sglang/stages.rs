@@ -1,6 +1,9 @@
 //! A scheduler's timeline to stages, as SGLang's own tracing cuts it
 //! (`SchedulerReqTimeStats` of `sglang/srt/observability/req_time_stats.py` and `TraceReqContext` of `trace.py`, 0.5.23).
 
+use std::collections::BTreeMap;
+
+use super::forwards::Forwards;
 use super::moment::{Moment, Source};
 use super::timeline::{Round, Schedule, Step, Timeline};
 use crate::capture::fact::Disaggregation;
@@ -34,9 +37,10 @@ pub(super) fn def(name: &str) -> Option<&'static StageDef> {
 }
 
 /// The stages of a scheduler's work on a request that ended at `end`.
-pub(super) fn of(timeline: &Timeline, node: Disaggregation, end: Moment) -> Stages {
+pub(super) fn of(timeline: &Timeline, run: Run<'_>, end: Moment) -> Stages {
     let end = timeline.latest().map_or(end, |latest| end.later(latest));
-    let mut cut = Cut { timeline, end, stages: Vec::new(), unseen: 0, last_step: 0 };
+    let (steps, node) = (run.forwards.steps(timeline), run.node);
+    let mut cut = Cut { timeline, run, steps, end, stages: Vec::new(), unseen: 0, last_step: 0 };
     cut.before_forward(node);
     match node {
         Disaggregation::Unified => {
@@ -57,8 +61,20 @@ pub(super) fn of(timeline: &Timeline, node: Disaggregation, end: Moment) -> Stag
     Stages { stages: cut.stages, unseen: cut.unseen }
 }
 
+/// How a scheduler ran.
+#[derive(Clone, Copy)]
+pub(super) struct Run<'a> {
+    pub forwards: &'a Forwards,
+    /// Whether it prepares a step while the one before runs.
+    pub overlap: bool,
+    pub node: Disaggregation,
+}
+
 struct Cut<'a> {
     timeline: &'a Timeline,
+    run: Run<'a>,
+    /// Decode steps, those put together from marks among them.
+    steps: BTreeMap<u64, Step>,
     end: Moment,
     stages: Vec<Stage>,
     unseen: u64,
@@ -136,7 +152,7 @@ impl Cut<'_> {
             return;
         }
         let known = first.prefilled.get();
-        let earliest = self.timeline.steps.values().next().map(|step| step.end.estimated());
+        let earliest = self.steps.values().next().map(|step| step.end.estimated());
         let Some(prefilled) = known.or(earliest) else { return };
         let from = self.waited(prefilled, scheduled, None);
         let Some(mut inner) = self.push(span::DECODE_FORWARD, from, self.end, None) else { return };
@@ -147,15 +163,15 @@ impl Cut<'_> {
     }
 
     /// Whether a request came to be decoded at all.
-    fn decoded(&self, scheduled: Option<Schedule>) -> bool {
-        let Timeline { steps, rounds, tokens, .. } = self.timeline;
-        !steps.is_empty() || scheduled.is_some() || *tokens > 1 || rounds.len() > 1
+    fn decoded(&self, scheduled: Option<Moment>) -> bool {
+        let Timeline { rounds, tokens, .. } = self.timeline;
+        !self.steps.is_empty() || scheduled.is_some() || *tokens > 1 || rounds.len() > 1
     }
 
     /// Where decoding begins: at the end of the prefill, or, where the first step was planned later, then; what is
     /// between is a stage of its own. Where nothing tells of plans, it is an estimate.
-    fn waited(&mut self, prefilled: Moment, scheduled: Option<Schedule>, parent: Option<usize>) -> Moment {
-        let Some(Schedule { at, .. }) = scheduled else { return prefilled.estimated() };
+    fn waited(&mut self, prefilled: Moment, scheduled: Option<Moment>, parent: Option<usize>) -> Moment {
+        let Some(at) = scheduled else { return prefilled.estimated() };
         if at.at <= prefilled.at {
             return prefilled;
         }
@@ -202,13 +218,13 @@ impl Cut<'_> {
     /// The decode steps of a round, the first of which begins at `from`.
     fn loops(&mut self, number: usize, from: Option<Moment>, parent: usize) {
         let (begin, until) = self.span_of(number);
-        let timeline = self.timeline;
-        let of_round = |step: &&Step| step.end.at > begin && step.end.at <= until;
-        let steps = timeline.steps.iter().filter(|(_, step)| of_round(step));
+        let of_round = |step: &Step| step.end.at > begin && step.end.at <= until;
+        let steps: Vec<(u64, Step)> = self.steps.iter().map(|(&n, step)| (n, *step)).collect();
+        let steps = steps.into_iter().filter(|(_, step)| of_round(step));
         let mut before = from.map(|from| (self.last_step, from, None));
-        for (&ordinal, step) in steps {
+        for (ordinal, step) in steps {
             if let Some((_, from, accepted)) = before.filter(|(last, ..)| last + 1 == ordinal) {
-                self.a_loop(ordinal, from, step, accepted, parent);
+                self.a_loop(ordinal, from, &step, accepted, parent);
             } else {
                 let last = before.map_or(self.last_step, |(last, ..)| last);
                 self.unseen = self.unseen.saturating_add(ordinal.saturating_sub(last));
@@ -237,25 +253,43 @@ impl Cut<'_> {
     /// When a round's first step begins: with decoding; but where it was planned before the prefill's result was
     /// worked in (overlapped scheduling), with the newest plan before its end.
     fn first_loop(&self, number: usize, prefilled: Moment, from: Moment) -> Moment {
-        let (begin, until) = self.span_of(number);
-        let ends = self.timeline.steps.values().map(|step| step.end);
-        let Some(end) = ends.into_iter().find(|end| end.at > begin && end.at <= until) else { return from };
-        if from.at > prefilled.at {
-            return from;
-        }
-        let decode = |schedule: &&Schedule| schedule.batch.mode == ForwardMode::Decode;
-        let mut newest = self.timeline.schedules.iter().rev().filter(decode);
-        let newest =
-            newest.find(|schedule| schedule.at.at < end.at).filter(|schedule| schedule.at.at > begin);
-        newest.map_or(from, |schedule| from.later(schedule.at))
+        let Some(end) = self.first_end(number).filter(|_| from.at <= prefilled.at) else { return from };
+        let (begin, _) = self.span_of(number);
+        let told = self.plans().rev().find(|plan| plan.at < end.at);
+        let newest = self.marked(end, 0).or(told).filter(|plan| plan.at > begin);
+        newest.map_or(from, |plan| from.later(plan))
     }
 
-    /// The first decode batch of a round.
-    fn first_decode(&self, number: usize) -> Option<Schedule> {
+    /// The first plan to decode in a round.
+    fn first_decode(&self, number: usize) -> Option<Moment> {
         let (begin, until) = self.span_of(number);
+        // Where the scheduler plans ahead, the newest forward before a step's end is the next step's.
+        let skip = usize::from(self.run.overlap);
+        let marked = self.first_end(number).and_then(|end| self.marked(end, skip));
+        let told = || self.plans().find(|plan| plan.at > begin && plan.at < until);
+        if self.run.forwards.is_empty() { told() } else { marked.filter(|plan| plan.at > begin) }
+    }
+
+    /// The end of the first decode step after a prefill, where it is that of the first one.
+    fn first_end(&self, number: usize) -> Option<Moment> {
+        let (begin, until) = self.span_of(number);
+        let (&ordinal, step) =
+            self.steps.iter().find(|(_, step)| step.end.at > begin && step.end.at <= until)?;
+        (ordinal == self.last_step + 1).then_some(step.end)
+    }
+
+    /// Plans to decode, as the scheduler's objects told.
+    fn plans(&self) -> impl DoubleEndedIterator<Item = Moment> + '_ {
         let decode = |schedule: &&Schedule| schedule.batch.mode == ForwardMode::Decode;
-        let of_round = |schedule: &&Schedule| schedule.at.at > begin && schedule.at.at < until;
-        self.timeline.schedules.iter().filter(decode).find(of_round).copied()
+        self.timeline.schedules.iter().filter(decode).map(|schedule| schedule.at)
+    }
+
+    /// The newest marked forward before a moment but `skip`; as it was planned, where the scheduler tells.
+    fn marked(&self, before: Moment, skip: usize) -> Option<Moment> {
+        let mark = self.run.forwards.before(before.at, skip)?;
+        let earlier = self.run.forwards.before(before.at, skip + 1).map_or(EngineTime(0.0), |mark| mark.at);
+        let planned = self.plans().find(|plan| plan.exact() && plan.at > earlier && plan.at <= mark.at);
+        Some(planned.unwrap_or(mark))
     }
 
     /// From a round's begin to its end. A round whose begin nobody told is taken for a part of the one before.

@@ -1,9 +1,10 @@
 //! Spans of the threads that worked on a request, with their stages, events and links.
 
+use super::forwards::Forwards;
 use super::moment::{Moment, Source};
 use super::request::{Ending, Request};
 use super::spans::{self, Parts};
-use super::stages::{self, Stage};
+use super::stages::{self, Run, Stage};
 use super::timeline::{Schedule, Timeline};
 use crate::capture::fact::{Disaggregation, Parallel, Process};
 use crate::dialect::signal::sglang::ForwardMode;
@@ -162,7 +163,10 @@ fn scheduler(
     ];
     let thread = Thread { label: label("Scheduler", parts.node()), pid, ranks, host: host(parts) };
     let end = timeline.completed.get().unwrap_or_else(|| spans::end(request).estimated());
-    let cut = stages::of(timeline, parts.node(), end);
+    let idle = Forwards::default();
+    let forwards = parts.forwards.get(&pid).unwrap_or(&idle);
+    let overlap = parts.server.sglang.as_ref().is_some_and(|launch| launch.overlap);
+    let cut = stages::of(timeline, Run { forwards, overlap, node: parts.node() }, end);
     threads.unseen += cut.unseen + timeline.dropped;
     let sent = request.frontend.dispatched.get().map(Moment::estimated);
     let first = timeline.received.get().or(sent).or(timeline.earliest());

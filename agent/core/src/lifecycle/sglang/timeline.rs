@@ -131,14 +131,16 @@ impl Timeline {
         } = state;
         let round = self.times(times, *retractions);
         let Some(tokens) = *output_tokens else { return };
+        // Zero where nothing is drafted.
+        let spec_accepted = spec_accepted.filter(|_| spec_verify_steps.is_some_and(|steps| steps > 0));
         let grew = tokens > self.tokens;
         self.tokens = self.tokens.max(tokens);
         let ordinal = ordinal(tokens, round, *spec_verify_steps);
         match written(times.last_decode_finished) {
-            Some(end) => self.exact_step(end, ordinal, *spec_accepted),
+            Some(end) => self.exact_step(end, ordinal, spec_accepted),
             // Before 0.5.10 the objects count tokens and keep no times of steps.
             None if grew && times.received.is_none() => {
-                self.step(ordinal, Moment::seen(at, Source::Estimate), *spec_accepted);
+                self.step(ordinal, Moment::seen(at, Source::Estimate), spec_accepted);
             }
             None => {}
         }
@@ -319,7 +321,8 @@ impl Timeline {
                 }
             } else {
                 let ordinal = ordinal(tokens, round, output.spec_verify_steps);
-                self.step(ordinal, end, output.spec_accepted);
+                let drafts = output.spec_verify_steps.is_some_and(|steps| steps > 0);
+                self.step(ordinal, end, output.spec_accepted.filter(|_| drafts));
             }
             self.told =
                 Some(Told { tokens: before.tokens.max(tokens), retractions: before.retractions.max(round) });

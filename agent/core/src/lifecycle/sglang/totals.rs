@@ -53,13 +53,15 @@ impl Server {
             self.totals.generation_tokens += tokens;
             self.totals.cached_tokens += request.cached_tokens.unwrap_or(0);
         }
-        self.count_times(&output.rid);
+        self.count_times(&output.rid, false);
     }
 
-    /// Counts the times of a request that are due and known.
-    pub(super) fn count_times(&mut self, rid: &str) {
+    /// Counts the times of a request that are due and known; `last`: nothing more will be told of it.
+    pub(super) fn count_times(&mut self, rid: &str, last: bool) {
         let Some(request) = self.requests.get_mut(rid) else { return };
-        if request.counted.first_due && !request.counted.first {
+        // The frontend writes when its first token came; where its objects are read, that is soon told.
+        let told = request.frontend.first_token.get().is_some_and(|first| first.exact());
+        if request.counted.first_due && !request.counted.first && (told || last || !self.looked_into) {
             // An agent that came later did not see the first token.
             let first = request.since_created(request.frontend.first_token).filter(|_| !request.partial());
             request.counted.first = first.is_some();
@@ -83,7 +85,7 @@ impl Server {
         if !request.partial() {
             request.frontend.created.seen(request.since, Source::Estimate);
         }
-        self.count_times(rid);
+        self.count_times(rid, true);
     }
 
     /// Adds an exchange's tokens to the API-layer usage.

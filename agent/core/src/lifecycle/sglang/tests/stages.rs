@@ -356,3 +356,50 @@ fn a_server_that_dies_marks_the_threads_of_what_was_open() {
     assert_eq!(span(&trace, "Scheduler").status, died);
     assert_eq!(text(span(&trace, "chat"), "error.type"), Some("server_died"));
 }
+
+/// A request that is not streamed: six tokens, of which only the first and the last are told, and whose forwards are
+/// marked.
+fn marked(overlap: bool, marks: &[u64]) -> Trace {
+    let mut lifecycle =
+        lifecycle_of(Settings::default(), SglangLaunch { overlap, ..SglangLaunch::default() });
+    request(&mut lifecycle, 0, ask(false));
+    dispatch(&mut lifecycle, 103, handed("a", false));
+    for &at in marks {
+        lifecycle.mark(SCHEDULER, crate::capture::record::Mark::Forward, ms(at));
+    }
+    lifecycle.snapshot(snapshot(SCHEDULER, 125, vec![state("a", times(), 1)]));
+    outputs(&mut lifecycle, 149, last("a", 4, "stop"));
+    delta(&mut lifecycle, 0, 153, says("a", 0, "x"));
+    end(&mut lifecycle, 0, 155, true);
+    lifecycle.tick(ms(1_000));
+    the_trace(&mut lifecycle)
+}
+
+fn loops(trace: &Trace) -> Vec<(WallTime, WallTime)> {
+    let loops = trace.spans.iter().filter(|span| span.name == "decode_loop");
+    loops.map(|span| (span.start, span.end)).collect()
+}
+
+#[test]
+fn steps_that_no_message_tells_are_put_together_from_marked_forwards() {
+    // Prefill at 111, its result at 120, then a step each, worked in right before the next begins.
+    let trace = marked(false, &[111, 121, 131, 141]);
+    assert_eq!(loops(&trace), [(wall(121), wall(131)), (wall(131), wall(141)), (wall(141), wall(149))]);
+    let waiting = span(&trace, "decode_waiting");
+    assert_eq!((waiting.start, waiting.end), (wall(120), wall(121)));
+}
+
+#[test]
+fn with_overlap_the_first_step_is_planned_before_the_prefill_is_over() {
+    // Each forward begins before the result of the one before is worked in: 115 is the first step's.
+    let trace = marked(true, &[111, 115, 121, 131, 141]);
+    assert_eq!(loops(&trace), [(wall(121), wall(131)), (wall(131), wall(141)), (wall(141), wall(149))]);
+    assert!(!names(&trace).contains(&"decode_waiting"));
+    assert_eq!(span(&trace, "decode_forward").start, wall(120));
+}
+
+#[test]
+fn where_other_forwards_came_between_no_step_is_made_up() {
+    let trace = marked(false, &[111, 121, 126, 131, 141]);
+    assert!(loops(&trace).is_empty());
+}

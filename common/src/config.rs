@@ -16,7 +16,7 @@ pub const MAX_OWED: u32 = 1024;
 
 /// How long such a `close` is waited for, nanoseconds: from the moment the number is free to the return of the call, in which
 /// its thread may wait for a core.
-pub const OWED_NS: u64 = 1_000_000_000;
+pub const OWED_NS: u64 = 5_000_000_000;
 
 /// Bytes of the kernel's `struct task_struct` that one [`crate::watch::Command::Locate`] looks at.
 pub const LOCATE_BYTES: u32 = 256;

@@ -5,6 +5,9 @@
 /// Set in the id of every connection the kernel programs first saw; ids given by user space must not have it.
 pub const KERNEL_CONN: u64 = 1 << 63;
 
+/// In the descriptor table: the descriptor was closed, and its place is free.
+pub const NO_CONN: u64 = 0;
+
 /// Key of the descriptor table: one file descriptor of one process.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,7 +32,7 @@ pub struct TlsKey {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slot {
-    /// The connection's id, key of the connection table.
+    /// The connection's id, key of the connection table, or [`NO_CONN`].
     pub conn: u64,
     /// Bits of [`slot`].
     pub flags: u64,

@@ -1,13 +1,13 @@
 //! The descriptor and connection tables.
 
-use core::intrinsics::{AtomicOrdering, atomic_xadd, atomic_xsub};
+use core::intrinsics::{AtomicOrdering, atomic_cxchg, atomic_xadd, atomic_xsub};
 
 use aya_ebpf::bindings::{BPF_ANY, BPF_NOEXIST};
 use aya_ebpf::helpers::generated::{bpf_get_current_pid_tgid, bpf_get_smp_processor_id, bpf_ktime_get_ns};
 use enginetap_common::config::OWED_NS;
 use enginetap_common::loss::Loss;
 use enginetap_common::record::Kind;
-use enginetap_common::watch::{Answer, Conn, FdKey, KERNEL_CONN, Owed, Slot, slot};
+use enginetap_common::watch::{Answer, Conn, FdKey, KERNEL_CONN, NO_CONN, Owed, Slot, slot};
 
 use crate::emit::{Head, event, lost};
 use crate::maps::{self, CONNS, FDS, LAST_ID, OWED, WATCHED};
@@ -122,17 +122,20 @@ pub fn share(key: FdKey, slot: Slot, flags: u32) -> Result<(), i32> {
 /// Enters a descriptor under a connection id that user space gave.
 #[inline(always)]
 pub fn adopt(key: FdKey, slot: Slot) -> Result<(), i32> {
+    // The place of one that was closed is free.
+    let flags = if FDS.get_ptr(key).is_some() { BPF_ANY } else { BPF_NOEXIST };
     if CONNS.get_ptr(slot.conn).is_some() {
-        return share(key, slot, BPF_NOEXIST);
+        return share(key, slot, flags);
     }
-    if put(key, slot, BPF_NOEXIST) { Ok(()) } else { Err(0) }
+    if put(key, slot, flags) { Ok(()) } else { Err(0) }
 }
 
 /// What stands under a descriptor.
 #[inline(always)]
 pub fn slot(key: FdKey) -> Option<Slot> {
     // SAFETY: copied at once.
-    Some(unsafe { *FDS.get_ptr(key)? })
+    let slot = unsafe { *FDS.get_ptr(key)? };
+    (slot.conn != NO_CONN).then_some(slot)
 }
 
 /// Whether a descriptor is one whose number counts, whatever file it stands for.
@@ -141,52 +144,103 @@ pub fn is_kept(key: FdKey) -> bool {
     slot(key).is_some_and(|slot| slot.flags & slot::KEPT != 0)
 }
 
-/// Takes a descriptor out of the tables, its connection too when it was the last; the connection it stood for.
+/// Takes a connection from its descriptor; of several that try, one does. Its place is emptied, not removed: by the time
+/// of a removal the number may stand for another connection, and the table would not tell.
 #[inline(always)]
-pub fn release(key: FdKey) -> Option<u64> {
-    let Slot { conn, .. } = slot(key)?;
-    FDS.remove(key).ok()?;
-    let value = CONNS.get_ptr_mut(conn)?;
+fn take(key: FdKey, conn: u64) -> bool {
+    let Some(place) = FDS.get_ptr_mut(key) else { return false };
+    // SAFETY: a live value of the table, aligned.
+    let (before, _) = unsafe {
+        atomic_cxchg::<u64, ORDER, { AtomicOrdering::Acquire }>(&raw mut (*place).conn, conn, NO_CONN)
+    };
+    before == conn
+}
+
+/// One descriptor fewer stands for a connection; it goes with the last.
+#[inline(always)]
+fn leave(conn: u64) {
+    let Some(value) = CONNS.get_ptr_mut(conn) else { return };
     // SAFETY: a live value of the table, aligned.
     let refs = unsafe { atomic_xsub::<u32, u32, ORDER>(&raw mut (*value).refs, 1) };
     if refs <= 1 {
         let _ = CONNS.remove(conn);
     }
-    Some(conn)
 }
 
-/// The same, and tells of it; whether there was anything to tell.
+/// Takes a descriptor out of the tables; whether it stood for a connection.
 #[inline(always)]
-pub fn close(key: FdKey, call: u32) -> bool {
-    if is_kept(key) {
+pub fn forget(key: FdKey) -> bool {
+    let taken = slot(key).filter(|slot| take(key, slot.conn));
+    let _ = FDS.remove(key);
+    if let Some(slot) = taken {
+        leave(slot.conn);
+    }
+    taken.is_some()
+}
+
+/// Ends a connection's descriptor and tells of it; false when another did.
+#[inline(always)]
+fn end(key: FdKey, conn: u64, call: u32) -> bool {
+    if !take(key, conn) {
         return false;
     }
-    let Some(conn) = release(key) else { return false };
+    leave(conn);
     event(Head::new(Kind::Close, call, conn, key.fd, 0), false);
     true
 }
 
-/// The same for a number that a call has given out anew: the `close` that freed it, by another thread, has not returned yet,
-/// and when it does it must not be taken for the new descriptor's.
+/// What stands under a descriptor, unless it stays there whatever is closed.
+#[inline(always)]
+fn closable(key: FdKey) -> Option<Slot> {
+    slot(key).filter(|slot| slot.flags & slot::KEPT == 0)
+}
+
+/// A `dup2` or `dup3` has closed what was under this number, if anything was.
+#[inline(always)]
+pub fn replace(key: FdKey, call: u32) {
+    if let Some(slot) = closable(key) {
+        end(key, slot.conn, call);
+    }
+}
+
+/// A call has given a number out anew: the `close` that freed it, by another thread, has not returned yet, and when it does
+/// it must not be taken for the new descriptor's.
 ///
-/// The debt is noted before the descriptor is taken out, and struck when that `close` did so in between: whichever comes
+/// The debt is noted before the connection is ended, and struck when that `close` did so in between: whichever comes
 /// first, exactly one of the two tells of it.
 #[inline(always)]
 pub fn displace(key: FdKey, call: u32) {
-    if FDS.get_ptr(key).is_none() || is_kept(key) {
-        return;
-    }
+    let Some(slot) = closable(key) else { return };
     owe(key);
-    if !close(key, call) {
+    if !end(key, slot.conn, call) {
         was_owed(key);
     }
+}
+
+/// A `close` has returned; whether it ended a connection. What stands there is looked at before what is owed: a connection
+/// that came since then is another one, and [`end`] lets it be.
+#[inline(always)]
+pub fn close(key: FdKey, call: u32) -> bool {
+    let slot = closable(key);
+    if was_owed(key) {
+        return false;
+    }
+    let Some(slot) = slot else { return false };
+    let ended = end(key, slot.conn, call);
+    if !ended {
+        // Displaced in between: this is the close that is owed for it.
+        was_owed(key);
+    }
+    ended
 }
 
 #[inline(always)]
 fn owe(key: FdKey) {
     // SAFETY: a helper without preconditions.
     let now = unsafe { bpf_ktime_get_ns() };
-    let _ = OWED.insert(key, Owed { since: now, count: 0 }, u64::from(BPF_NOEXIST));
+    if OWED.get_ptr(key).is_none() {
+        let _ = OWED.insert(key, Owed { since: now, count: 0 }, u64::from(BPF_NOEXIST));
+    }
     let Some(owed) = OWED.get_ptr_mut(key) else { return };
     // SAFETY: a live value of the table, aligned.
     unsafe {
@@ -200,7 +254,7 @@ fn owe(key: FdKey) {
 
 /// Whether a `close` that returns now is one that was owed.
 #[inline(always)]
-pub fn was_owed(key: FdKey) -> bool {
+fn was_owed(key: FdKey) -> bool {
     let Some(owed) = OWED.get_ptr_mut(key) else { return false };
     // SAFETY: a live value of the table, aligned; and a helper without preconditions.
     unsafe {

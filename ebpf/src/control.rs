@@ -9,7 +9,7 @@ use aya_log_ebpf::debug;
 use enginetap_common::config::LOCATE_BYTES;
 use enginetap_common::watch::{Answer, Command, FdKey, Slot, TlsKey, slot};
 
-use crate::maps::{self, CONNS, FDS};
+use crate::maps::{self, CONNS};
 use crate::{conns, regs, tls};
 
 const JUDGE: u64 = Command::Judge as u64;
@@ -54,19 +54,19 @@ fn judge(conn: u64, verdict: u32) -> Answer {
 
 #[inline(always)]
 fn adopt(slot: Slot, key: FdKey) -> Answer {
-    if FDS.get_ptr(key).is_some() {
+    if conns::slot(key).is_some() {
         return Answer::Known;
     }
     if conns::adopt(key, slot).is_ok() {
         return Answer::Done;
     }
     // Lost a race against a call that made it known, or no room.
-    if FDS.get_ptr(key).is_some() { Answer::Known } else { Answer::Full }
+    if conns::slot(key).is_some() { Answer::Known } else { Answer::Full }
 }
 
 #[inline(always)]
 fn forget(key: FdKey) -> Answer {
-    if conns::release(key).is_some() { Answer::Done } else { Answer::Unknown }
+    if conns::forget(key) { Answer::Done } else { Answer::Unknown }
 }
 
 #[inline(always)]

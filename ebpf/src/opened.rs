@@ -9,7 +9,7 @@ use enginetap_common::watch::{FdKey, slot};
 
 use crate::conns;
 use crate::emit::{Head, event};
-use crate::maps::{FDS, Syscall, WORK};
+use crate::maps::{Syscall, WORK};
 
 const EBADF: i64 = 9;
 const EINPROGRESS: i64 = 115;
@@ -38,7 +38,7 @@ fn open(ctx: &RawTracePointContext) -> Option<()> {
     if call.number == Call::Connect as u32 {
         let under_way = call.ret == 0 || call.ret == -EINPROGRESS;
         let key = FdKey { pid, fd: argument };
-        if !under_way || FDS.get_ptr(key).is_some() {
+        if !under_way || conns::slot(key).is_some() {
             return None;
         }
         let conn = conns::open(key)?;
@@ -75,7 +75,7 @@ fn duplicate() -> Option<()> {
     }
     // A dup2 or dup3 closes what was there itself.
     if call.number == Call::Dup2 as u32 || call.number == Call::Dup3 as u32 {
-        conns::close(to, call.number);
+        conns::replace(to, call.number);
     } else {
         conns::displace(to, call.number);
     }
@@ -118,10 +118,7 @@ fn closing(ctx: &RawTracePointContext) -> Option<()> {
     let (pid, call) = in_hand()?;
     let key = FdKey { pid, fd: call.args[0] as i32 };
     // Whatever else it returns, the descriptor is gone.
-    if call.ret == -EBADF || conns::was_owed(key) {
-        return None;
-    }
-    if conns::close(key, call.number) {
+    if call.ret != -EBADF && conns::close(key, call.number) {
         debug!(ctx, "process {} closed descriptor {} of a connection", pid, key.fd);
     }
     Some(())

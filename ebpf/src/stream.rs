@@ -92,8 +92,12 @@ impl Flow {
         let verdict = Verdict::from_u32(unsafe { (*conn).verdict });
         if verdict == Verdict::Ignore {
             if let Some(place) = FDS.get_ptr_mut(key) {
-                // SAFETY: a live value of the table.
-                unsafe { (*place).flags |= slot::IGNORED };
+                // SAFETY: a live value of the table. Unless the number stands for another one by now.
+                unsafe {
+                    if (*place).conn == call.conn {
+                        (*place).flags |= slot::IGNORED;
+                    }
+                }
             }
             return None;
         }

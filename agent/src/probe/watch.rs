@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail};
 use aya::maps::{HashMap, MapData};
 use aya::programs::{RawTracePoint, RawTracePointRunOptions, TestRun};
 use enginetap_common::config::{LOCATE_BYTES, TASK_BYTES};
-use enginetap_common::watch::{Answer, Command, FdKey, KERNEL_CONN, Slot, Verdict, slot};
+use enginetap_common::watch::{Answer, Command, FdKey, KERNEL_CONN, NO_CONN, Slot, Verdict, slot};
 use enginetap_core::ids::{ConnId, Fd, Pid};
 
 use super::Probe;
@@ -34,7 +34,7 @@ impl Probe {
             Answer::Known | Answer::Full | Answer::BadCommand => bail!(MISMATCH),
         }
         self.unmark(pid)?;
-        for (fd, _) in self.descriptors(pid)? {
+        for (fd, _) in self.slots(pid)? {
             self.forget(pid, fd)?;
         }
         self.detach_tls(pid)
@@ -106,7 +106,7 @@ impl Probe {
         for (fd, slot) in self.slots(pid)? {
             if slot.flags & slot::KEPT == 0 && !is_socket(pid, fd) {
                 self.forget(pid, fd)?;
-                gone += 1;
+                gone += usize::from(slot.conn != NO_CONN);
             }
         }
         Ok(gone)
@@ -117,9 +117,11 @@ impl Probe {
     /// # Errors
     /// When the table cannot be read.
     pub fn descriptors(&self, pid: Pid) -> Result<Vec<(Fd, ConnId)>> {
-        Ok(self.slots(pid)?.into_iter().map(|(fd, slot)| (fd, ConnId(slot.conn))).collect())
+        let known = self.slots(pid)?.into_iter().filter(|(_, slot)| slot.conn != NO_CONN);
+        Ok(known.map(|(fd, slot)| (fd, ConnId(slot.conn))).collect())
     }
 
+    /// The same with those that were closed, whose places are free.
     fn slots(&self, pid: Pid) -> Result<Vec<(Fd, Slot)>> {
         let map = self.ebpf.map("FDS").context(MISMATCH)?;
         let table: HashMap<&MapData, Plain<FdKey>, Plain<Slot>> = HashMap::try_from(map)?;

@@ -41,11 +41,22 @@ impl Daemon {
     /// # Errors
     /// When it does not get ready.
     pub fn start(config: &str, environment: &[(&str, &str)]) -> Result<Self> {
+        Self::start_under(&[], config, environment)
+    }
+
+    /// Starts one under another program, which becomes it.
+    ///
+    /// # Errors
+    /// When it does not get ready.
+    pub fn start_under(wrapper: &[&str], config: &str, environment: &[(&str, &str)]) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         std::fs::write(folder.path().join("config.toml"), config)?;
         let address = free_address()?;
-        let mut command = Command::new(agent()?);
-        command.args(["--log", "info", "run", "--config"]).arg(folder.path().join("config.toml"));
+        let agent = agent()?.display().to_string();
+        let words: Vec<&str> = wrapper.iter().copied().chain([agent.as_str()]).collect();
+        let (program, rest) = words.split_first().context("no program")?;
+        let mut command = Command::new(program);
+        command.args(rest).args(["--log", "info", "run", "--config"]).arg(folder.path().join("config.toml"));
         command.arg("--set").arg(format!("output.prometheus={address}"));
         command.arg("--set").arg(format!("control.socket={}", folder.path().join("socket").display()));
         if !config.contains("output.otlp") {

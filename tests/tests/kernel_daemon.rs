@@ -221,3 +221,37 @@ fn a_collector_that_comes_back_gets_what_came_meanwhile() -> Result<()> {
     daemon.end()?;
     Ok(())
 }
+
+/// What the shipped unit leaves of root's capabilities (the chart's list is the same: a test of `deploy` says so).
+fn shipped_capabilities() -> Result<Vec<String>> {
+    let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/systemd/enginetap.service");
+    let text = std::fs::read_to_string(unit)?;
+    let line = text.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).context("no set")?;
+    Ok(line.split_whitespace().map(|name| name.trim_start_matches("CAP_").to_lowercase()).collect())
+}
+
+/// A daemon with these capabilities and no way to more.
+fn with(capabilities: &[String]) -> Result<Daemon> {
+    let set: Vec<String> = capabilities.iter().map(|name| format!("+{name}")).collect();
+    let bounding = format!("--bounding-set=-all,{}", set.join(","));
+    Daemon::start_under(&["setpriv", &bounding, "--inh-caps=-all", "--no-new-privs"], "", &[])
+}
+
+#[test]
+fn the_capabilities_that_the_manifests_ask_for_are_enough() -> Result<()> {
+    let server = FakeVllm::start(&[])?;
+    let mut capabilities = shipped_capabilities()?;
+    let mut daemon = with(&capabilities)?;
+    daemon.wait_followed(&server, true)?;
+    span(&mut daemon, &server, "few")?;
+    assert!(daemon.get("/metrics")?.contains("\nenginetap_kernel_seconds"));
+    daemon.end()?;
+    // For other network namespaces and for measuring only.
+    capabilities.retain(|name| name != "sys_admin");
+    let mut daemon = with(&capabilities)?;
+    daemon.wait_followed(&server, true)?;
+    span(&mut daemon, &server, "fewer")?;
+    assert!(!daemon.get("/metrics")?.contains("\nenginetap_kernel_seconds"));
+    daemon.end()?;
+    Ok(())
+}

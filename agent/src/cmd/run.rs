@@ -4,6 +4,7 @@ use std::path::Path;
 use std::thread;
 
 use anyhow::{Context, Result};
+use rustix::thread::{CapabilitySet, capabilities};
 use tokio::sync::{mpsc, oneshot};
 
 use super::attach::{runtime, seed};
@@ -47,8 +48,12 @@ pub fn run(args: &Run) -> Result<Exit> {
     let feed = Feed::new(steering.common(), Some(sinks), None);
     let plan = Plan {
         follow: Follow::new(Proc::system(), &[], true, steering.texts()),
-        // The agent's metrics carry the run time of its kernel programs.
-        kernel: probe::Options { cap: own.cap, ring_bytes_total: own.ring, debug: false, measure: true },
+        kernel: probe::Options {
+            cap: own.cap,
+            ring_bytes_total: own.ring,
+            debug: false,
+            measure: measurable(),
+        },
         duration: *duration,
         until_exit: false,
         steering,
@@ -61,6 +66,15 @@ pub fn run(args: &Run) -> Result<Exit> {
     }
     runtime.block_on(live.run())?;
     Ok(Exit::Done)
+}
+
+/// Whether the kernel lets this process measure the run time of its programs, for the agent's own metrics.
+fn measurable() -> bool {
+    let may = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN));
+    if !may {
+        log::info!("without CAP_SYS_ADMIN there is no enginetap_kernel_seconds");
+    }
+    may
 }
 
 /// The settings: environment, command line, and the file, which must be right at the start.

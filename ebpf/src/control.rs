@@ -36,7 +36,7 @@ pub extern "C" fn control(ctx: *mut c_void) -> u32 {
         FORGET => forget(FdKey { pid: a as u32, fd: b as i32 }),
         WATCH => conns::watch(a as u32),
         UNWATCH => conns::unwatch(a as u32),
-        LOCATE => locate(a as u32),
+        LOCATE => locate(a),
         FORGET_TLS => forget_tls(TlsKey { pid: a, ssl: b }),
         _ => Answer::BadCommand,
     };
@@ -77,14 +77,14 @@ fn forget_tls(key: TlsKey) -> Answer {
 /// `struct task_struct` (`include/linux/sched.h`) has `pid_t pid; pid_t tgid;` side by side, at an offset that each kernel's
 /// configuration decides: both are known of the thread that asks, so there is nothing else to be told by.
 #[inline(always)]
-fn locate(from: u32) -> Answer {
+fn locate(from: u64) -> Answer {
     // SAFETY: helpers without preconditions.
     let (task, ids) = unsafe { (bpf_get_current_task(), bpf_get_current_pid_tgid()) };
-    for step in 0..LOCATE_BYTES / 4 {
+    for step in 0..u64::from(LOCATE_BYTES / 4) {
         let offset = from + step * 4;
-        if regs::kernel::<u64>(task + u64::from(offset)) == Some(ids) {
+        if regs::kernel::<u64>(task + offset) == Some(ids) {
             // SAFETY: a global.
-            unsafe { *maps::task_pid() = offset };
+            unsafe { *maps::task_pid() = offset as u32 };
             return Answer::Done;
         }
     }

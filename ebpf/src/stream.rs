@@ -22,7 +22,7 @@ const MSG_TRUNC: u64 = 0x20;
 const MSG_ERRQUEUE: u64 = 0x2000;
 
 /// Most messages of one call whose lengths are read when they are too many to be looked at: the kernel's bound.
-const UIO_MAXIOV: u32 = 1024;
+const UIO_MAXIOV: u64 = 1024;
 
 /// `struct iovec`.
 #[repr(C)]
@@ -173,7 +173,8 @@ impl Flow {
     /// Writes out one buffer.
     #[inline(always)]
     pub fn buffer(self, base: u64) {
-        for _ in 0..MAX_PIECES {
+        // Counted in 64 bits: up to 5.15 the verifier forgets a counter of 32 that is put by on the stack.
+        for _ in 0..u64::from(MAX_PIECES) {
             let (at, copy) = (progress!(self, at), progress!(self, copy));
             if at >= copy {
                 break;
@@ -192,7 +193,8 @@ impl Flow {
         progress!(self, count = count);
         progress!(self, next = 0);
         progress!(self, left = 0);
-        for _ in 0..STEPS {
+        // 64 bits: see `buffer`.
+        for _ in 0..u64::from(STEPS) {
             let (at, copy, left) = (progress!(self, at), progress!(self, copy), progress!(self, left));
             if at >= copy {
                 break;
@@ -362,11 +364,12 @@ fn rest(work: *mut Work, list: u64) -> Option<()> {
     let total = unsafe { &raw mut (*work).progress.at };
     // SAFETY: as above; as all of `Progress`, unknown to the verifier each time.
     unsafe { ptr::write_volatile(total, 0) };
-    for i in MAX_MESSAGES..UIO_MAXIOV {
-        if u64::from(i) >= call.ret as u64 {
+    // 64 bits: see `Flow::buffer`.
+    for i in u64::from(MAX_MESSAGES)..UIO_MAXIOV {
+        if i >= call.ret as u64 {
             break;
         }
-        let length = user::<u32>(list + u64::from(i) * MESSAGE_STRIDE + MESSAGE_LEN)?;
+        let length = user::<u32>(list + i * MESSAGE_STRIDE + MESSAGE_LEN)?;
         // SAFETY: as above.
         unsafe { ptr::write_volatile(total, ptr::read_volatile(total) + u64::from(length)) };
     }

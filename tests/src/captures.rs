@@ -34,14 +34,15 @@ fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("captures")
 }
 
-/// Every capture whose name begins with `prefix`, by name.
+/// Every capture whose name begins with `prefix`, by name; the prefix may name a folder (`sglang/`).
 ///
 /// # Errors
 /// When the folder or a file cannot be read.
 pub fn named(prefix: &str) -> Result<Vec<Capture>> {
     let mut names = Vec::new();
-    for entry in std::fs::read_dir(folder()).context("tests/captures cannot be read")? {
-        let file = entry?.file_name().to_string_lossy().into_owned();
+    let below = prefix.rsplit_once('/').map_or(String::new(), |(below, _)| format!("{below}/"));
+    for entry in std::fs::read_dir(folder().join(&below)).context("tests/captures cannot be read")? {
+        let file = below.clone() + &entry?.file_name().to_string_lossy();
         names.extend(file.strip_suffix(".cap.gz").filter(|name| name.starts_with(prefix)).map(String::from));
     }
     names.sort();
@@ -87,10 +88,26 @@ impl Capture {
     /// # Errors
     /// When the file is missing or is none.
     pub fn scenario(&self) -> Result<Vec<serde_json::Value>> {
-        let path = folder().join(format!("{}.scenario.jsonl", self.name));
-        let text =
+        lines(&format!("{}.scenario.jsonl", self.name))
+    }
+
+    /// What the load generator saw: one JSON object a request.
+    ///
+    /// # Errors
+    /// When the file is missing or is none.
+    pub fn client(&self) -> Result<Vec<serde_json::Value>> {
+        lines(&format!("{}.client.jsonl", self.name))
+    }
+
+    /// By how much the engine's `/metrics` grew over the capture.
+    ///
+    /// # Errors
+    /// When a page is missing.
+    pub fn counted(&self) -> Result<Metrics> {
+        let path = folder().join(format!("{}.before.txt", self.name));
+        let before =
             std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        text.lines().map(|line| serde_json::from_str(line).context("a line is no JSON")).collect()
+        Ok(self.metrics()?.since(&Metrics::parse(before)))
     }
 
     /// What the engine's `/metrics` said after the capture.
@@ -103,6 +120,12 @@ impl Capture {
             std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         Ok(Metrics(text, String::new()))
     }
+}
+
+fn lines(name: &str) -> Result<Vec<serde_json::Value>> {
+    let path = folder().join(name);
+    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    text.lines().map(|line| serde_json::from_str(line).context("a line is no JSON")).collect()
 }
 
 impl Metrics {

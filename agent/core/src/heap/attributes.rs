@@ -11,6 +11,8 @@ use super::types::Type;
 
 /// Entries of a table of attributes; more is not looked through.
 const ENTRIES_LIMIT: u64 = 1 << 16;
+/// Most places of attributes kept.
+const HINTS_LIMIT: usize = 1 << 14;
 /// Looks at which an attribute was not there, after which it is not looked for each time.
 const ABSENT: u8 = 3;
 
@@ -181,6 +183,10 @@ impl<M: Memory> Heap<M> {
             }
             Some(_) | None => self.look(store, name, times)?,
         };
+        // Types come and go.
+        if self.hints.len() >= HINTS_LIMIT {
+            self.hints.clear();
+        }
         self.hints.insert(place, hint);
         Ok(hint)
     }

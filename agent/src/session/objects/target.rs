@@ -116,12 +116,9 @@ impl Target {
         if self.what != What::Scheduler || matches!(self.state, State::Sought) {
             return;
         }
-        // One that waits is overtaken: its step's moments are read with this one's.
-        if self.pace.mark(now) {
-            self.mark = Some(at);
-        } else {
-            self.losses.add(Loss::HeapBudget, 1);
-        }
+        // One that waits is overtaken: its step's moments are read with this one's, its members are not.
+        let overtaken = if self.pace.mark(now) { self.mark.replace(at).is_some() } else { true };
+        self.losses.add(Loss::HeapBudget, overtaken.into());
     }
 
     /// Reads it.

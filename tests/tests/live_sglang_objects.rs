@@ -35,6 +35,8 @@ struct Sampled {
     samples: u32,
     busy: u32,
     spent: Duration,
+    /// Calls and pieces of samples with requests.
+    cost: (u64, u64),
     losses: Losses,
 }
 
@@ -67,15 +69,18 @@ fn times_read_from_the_objects_are_those_the_server_tells() -> Result<()> {
         assert_eq!(state.prompt_tokens, meta["prompt_tokens"].as_u64(), "{id}");
         ensure!(state.output_tokens <= meta["completion_tokens"].as_u64(), "{id}: {state:?}");
     }
-    let Sampled { states, frontend, decodes, gone, samples, busy, spent, losses } = sampled;
+    let Sampled { states, frontend, decodes, gone, samples, busy, spent, cost, losses } = sampled;
     println!(
         "{seen} of {} requests seen with their times, all equal; {} with {} moments of decode steps; {} of the frontend; \
-         {gone} gone; {samples} samples, {busy} with requests, {:?} each; refused: {losses:?}",
+         {gone} gone; {samples} samples, {busy} with requests, {:?}, {} calls and {} pieces each; \
+         refused: {losses:?}",
         told.len(),
         states.len(),
         decodes.values().sum::<usize>(),
         frontend.len(),
         spent / busy.max(1),
+        cost.0 / u64::from(busy.max(1)),
+        cost.1 / u64::from(busy.max(1)),
     );
     // A sample may come late on a busy machine; a request lives for many.
     ensure!(10 * seen >= 9 * told.len(), "{seen} of {} requests were seen", told.len());
@@ -107,14 +112,16 @@ fn sample(scheduler: Pid, frontend: Pid, stop: &AtomicBool) -> Result<Sampled> {
     let mut frontend = Frontend::find(&mut of_frontend, frontend)?.context("no frontend")?;
     let mut sampled = Sampled::default();
     while !stop.load(Ordering::Relaxed) {
-        let begun = Instant::now();
+        let (begun, before) = (Instant::now(), heap.cost());
         let read = reader.sample(&mut heap, clock().mono, None);
         sampled.samples += 1;
         if read.requests > 0 {
             sampled.busy += 1;
             sampled.spent += begun.elapsed();
+            sampled.cost.0 += heap.cost().calls - before.calls;
+            sampled.cost.1 += heap.cost().pieces - before.pieces;
         }
-        for snapshot in read.snapshot {
+        if let Some(snapshot) = read.snapshot {
             sampled.gone += snapshot.gone.len();
             for state in snapshot.requests {
                 let decoded = |state: &ReqState| state.times.last_decode_finished;

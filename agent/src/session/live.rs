@@ -19,7 +19,7 @@ use super::clock;
 use super::feed::Feed;
 use super::follow::Follow;
 use super::marks::Marks;
-use super::objects::{Objects, Report};
+use super::objects::{ObjectCost, Objects, Report};
 use super::own::{Cpu, Figures, Own, resident};
 use super::shared::SharedStates;
 use super::steer::next;
@@ -67,6 +67,8 @@ pub struct Live {
     figures: Figures,
     states: SharedStates,
     pub(super) objects: Objects,
+    /// What reading them cost.
+    cost: ObjectCost,
     /// Connections the pipeline was told of.
     told: BTreeSet<ConnId>,
     libraries: Libraries,
@@ -105,6 +107,7 @@ impl Live {
             figures: Figures::default(),
             states: SharedStates::default(),
             objects,
+            cost: ObjectCost::default(),
             told: BTreeSet::new(),
             libraries: Libraries::default(),
             marks: Marks::default(),
@@ -124,9 +127,11 @@ impl Live {
         let reason = self.watch().await;
         let begun = Instant::now();
         self.figures.watch_cpu_ns = Cpu::total().0.saturating_sub(self.figures.attach_cpu_ns);
-        let Self { mut probe, mut feed, mut figures, since, follow, steering, objects, .. } = self;
+        let Self { mut probe, mut feed, mut figures, since, follow, steering, objects, mut cost, .. } = self;
         probe.flush(|record| feed.record(record));
-        for Report { facts, losses } in objects.end().await {
+        for report in objects.end().await {
+            cost.add(&report);
+            let Report { facts, losses, cost: _ } = report;
             feed.refused(&losses);
             facts.into_iter().for_each(|fact| feed.fact(fact));
         }
@@ -154,6 +159,9 @@ impl Live {
         figures.kernel_ns = kernel.0.0;
         figures.kernel_calls = kernel.1;
         figures.cpu_ns = Cpu::total().0;
+        figures.object_readings = cost.readings;
+        figures.object_ns = cost.cpu.0;
+        figures.object_refused = cost.refused;
         figures.rss_bytes = resident().1;
         figures.servers = follow.count();
         log::info!("detached: {reason:?}");
@@ -318,7 +326,8 @@ impl Live {
 
     /// Takes what was read of engines' objects.
     fn take(&mut self, report: Report) {
-        let Report { facts, losses } = report;
+        self.cost.add(&report);
+        let Report { facts, losses, cost: _ } = report;
         self.feed.refused(&losses);
         for fact in facts {
             self.feed.fact(fact);

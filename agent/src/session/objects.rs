@@ -33,6 +33,29 @@ pub(super) struct Report {
     pub facts: Vec<Fact>,
     /// Reads that were refused.
     pub losses: Losses,
+    /// CPU time it took.
+    pub cost: Nanos,
+}
+
+/// What readings cost.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ObjectCost {
+    /// Readings.
+    pub readings: u64,
+    /// Their CPU time.
+    pub cpu: Nanos,
+    /// Reads refused.
+    pub refused: u64,
+}
+
+impl ObjectCost {
+    /// Counts one reading.
+    pub fn add(&mut self, report: &Report) {
+        let Report { facts: _, losses, cost } = report;
+        self.readings += 1;
+        self.cpu = Nanos(self.cpu.0.saturating_add(cost.0));
+        self.refused = losses.iter().fold(self.refused, |sum, (_, count)| sum.saturating_add(count));
+    }
 }
 
 /// What the thread is told.
@@ -157,8 +180,7 @@ impl Reader {
             let now = clock().mono;
             for target in self.targets.iter_mut().filter(|target| target.due(now)) {
                 let report = target.read(&self.proc, now);
-                let empty = report.facts.is_empty() && report.losses == Losses::default();
-                if !empty && reports.blocking_send(report).is_err() {
+                if report.cost > Nanos(0) && reports.blocking_send(report).is_err() {
                     return;
                 }
             }

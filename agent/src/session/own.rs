@@ -31,6 +31,12 @@ pub struct Figures {
     pub attach_cpu_ns: u64,
     /// The part of it between attaching and leaving: what watching costs.
     pub watch_cpu_ns: u64,
+    /// Readings of engines' objects.
+    pub object_readings: u64,
+    /// CPU time of those, user and system.
+    pub object_ns: u64,
+    /// Reads of engines' objects that were refused: they had changed.
+    pub object_refused: u64,
     /// Greatest resident memory.
     pub rss_bytes: u64,
     /// Spans made.

@@ -35,6 +35,12 @@ pub struct SelfStats {
     pub attach_cpu_ns: Option<u64>,
     /// The agent's CPU time from then until it was to leave.
     pub watch_cpu_ns: Option<u64>,
+    /// Readings of engines' objects, and the CPU time they took, user and system.
+    pub object_readings: Option<u64>,
+    /// As [`SelfStats::object_readings`].
+    pub object_ns: Option<u64>,
+    /// Reads of engines' objects that were refused: they had changed.
+    pub object_refused: Option<u64>,
     /// The agent's largest resident memory.
     pub rss_bytes: Option<u64>,
     /// Spans written.

@@ -201,7 +201,7 @@ fn describe(runs: &Runs, size: &Size) -> Vec<Figure> {
     let at = format!("{} streams{}", size.concurrency, if size.tls { ", HTTPS" } else { "" });
     let lost: u64 = runs.watched.iter().filter_map(|run| run.own.lost).sum();
     let records: u64 = runs.watched.iter().filter_map(|run| run.own.records).sum();
-    vec![
+    let mut figures = vec![
         figure(format!("output tokens/s without the agent ({at})"), spread(&plain, 1), ""),
         figure(format!("output tokens/s with the agent ({at})"), spread(&watched, 1), ""),
         figure("ratio, by pair", spread(&ratios, 4), ">= 0.99"),
@@ -236,6 +236,36 @@ fn describe(runs: &Runs, size: &Size) -> Vec<Figure> {
         figure("start to first probe, ms", spread(&each(|run| run.own.attach_ms), 0), "<= 300"),
         figure("detach, ms", spread(&each(|run| run.own.detach_ms), 0), "<= 300"),
         figure("records lost", format!("{lost} of {records}"), "0 at 100 k records/s"),
+    ];
+    figures.extend(objects(&runs.watched));
+    figures
+}
+
+/// What reading the engine's own objects cost; nothing where none were read.
+fn objects(watched: &[Watched]) -> Vec<Figure> {
+    let read = |run: &&Watched| run.own.object_readings.is_some_and(|readings| readings > 0);
+    let runs: Vec<&Watched> = watched.iter().filter(read).collect();
+    if runs.is_empty() {
+        return Vec::new();
+    }
+    let each = |of: fn(&Watched) -> Option<f64>| runs.iter().filter_map(|run| of(run)).collect::<Vec<f64>>();
+    let sum = |of: fn(&SelfStats) -> Option<u64>| runs.iter().filter_map(|run| of(&run.own)).sum::<u64>();
+    vec![
+        figure(
+            "reading the engine's objects, CPU per request, us",
+            spread(&each(|run| run.per_request(run.own.object_ns)), 1),
+            "",
+        ),
+        figure(
+            "the same per reading, us",
+            spread(&each(|run| Some(real(run.own.object_ns?) / real(run.own.object_readings?) / 1000.0)), 1),
+            "",
+        ),
+        figure(
+            "object reads refused, since they had changed",
+            format!("{} in {} readings", sum(|own| own.object_refused), sum(|own| own.object_readings)),
+            "",
+        ),
     ]
 }
 

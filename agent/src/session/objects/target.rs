@@ -153,14 +153,15 @@ impl Target {
                 requests > 0
             }
         };
-        self.after(&mut report, works, Nanos(cpu().0.saturating_sub(before.0)));
+        report.cost = Nanos(cpu().0.saturating_sub(before.0));
+        self.after(&mut report, works);
         report
     }
 
     /// Counts what the reading cost and refused, and sets the next one.
-    fn after(&mut self, report: &mut Report, works: bool, cost: Nanos) {
+    fn after(&mut self, report: &mut Report, works: bool) {
         let now = clock().mono;
-        self.pace.was_read(now, cost, works);
+        self.pace.was_read(now, report.cost, works);
         let heap = match &mut self.state {
             State::Scheduler(both) => &mut both.0,
             State::Frontend(both) => &mut both.0,

@@ -103,6 +103,10 @@ impl Requests {
         let (times, counts) = own.split_at(REQ_TIMES.len().min(own.len()));
         moments(&mut state.times, REQ_TIMES, times, verdicts, now)?;
         fill(&mut state, REQ_COUNTS, counts, verdicts)?;
+        // Every request has the counters; only with speculative decoding do they move.
+        if state.spec_verify_steps == Some(0) {
+            (state.spec_verify_steps, state.spec_accepted) = (None, None);
+        }
         let lengths = self.lengths.get(number).map(Vec::as_slice).unwrap_or_default();
         fill(&mut state, &self.counted, lengths, verdicts)?;
         let values = self.times.get(number).map(Vec::as_slice).unwrap_or_default();

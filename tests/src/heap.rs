@@ -347,10 +347,10 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("heap")
 }
 
-/// The script that makes the objects.
+/// A script that makes objects, by its name.
 #[must_use]
-pub fn script() -> PathBuf {
-    folder().join("objects.py")
+pub fn script(name: &str) -> PathBuf {
+    folder().join(name)
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -3,13 +3,14 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use enginetap::discover::proc::Proc;
 use enginetap::heap::{How, Interpreter, ProcessMemory};
-use enginetap_core::heap::Heap;
+use enginetap_core::heap::{Heap, Ref, Value as Read};
 use enginetap_core::ids::Pid;
-use enginetap_tests::heap::{Recorder, Recording, compare, script};
+use enginetap_tests::heap::{LOOP, PIECES, Recorder, Recording, compare, script};
 use serde_json::{Map, Value};
 
 /// Folders with a Python that are looked through; `ENGINETAP_PYTHONS` names more programs, separated by colons. One that
@@ -26,6 +27,10 @@ struct Holder {
 
 impl Holder {
     fn start(program: &str) -> Result<Self> {
+        Self::run(program, "objects.py")
+    }
+
+    fn run(program: &str, name: &str) -> Result<Self> {
         let mut command = match program.split_once('!') {
             Some((root, program)) => {
                 let mut command = Command::new("chroot");
@@ -34,7 +39,7 @@ impl Holder {
             }
             None => Command::new(program),
         };
-        let source = std::fs::read_to_string(script())?;
+        let source = std::fs::read_to_string(script(name))?;
         let mut child = command
             .args(["-c", &source])
             .stdin(Stdio::piped())
@@ -113,6 +118,66 @@ fn an_interpreter_is_found_at_one_place_by_symbol_by_section_and_by_its_memory()
         }
     }
     Ok(())
+}
+
+#[test]
+fn of_a_python_that_changes_all_the_time_no_wrong_value_is_taken() -> Result<()> {
+    for program in pythons() {
+        let holder = Holder::run(&program, "churn.py")?;
+        let found = Interpreter::find(&Proc::system(), holder.pid())?;
+        let mut heap = found.open()?;
+        let object = (0..100).find_map(|_| {
+            heap.begin(PIECES);
+            heap.find(LOOP).ok()?
+        });
+        let object = Ref::root(object.context("no event loop")?.object);
+        let (mut taken, mut refused, mut last) = (0, 0, 0.0);
+        let end = Instant::now() + Duration::from_secs(2);
+        while Instant::now() < end {
+            for path in HELD {
+                match held(&mut heap, object, path) {
+                    Some(value) => {
+                        ensure!(holds(path, &value, &mut last), "{found}: {path:?} is {value:?}");
+                        taken += 1;
+                    }
+                    None => refused += 1,
+                }
+            }
+        }
+        println!("{found}: {taken} values taken, none wrong; {refused} refused");
+        ensure!(taken > 100, "{found}: {taken} values taken, {refused} refused");
+    }
+    Ok(())
+}
+
+/// What the Python changes.
+const HELD: [&[&str]; 6] = [&["at", "time"], &["pair"], &["table"], &["row"], &["queue"], &["text"]];
+
+/// A value, if all it rests upon was the same when it was read again.
+fn held(heap: &mut Heap<ProcessMemory>, object: Ref, path: &[&'static str]) -> Option<Read> {
+    heap.begin(PIECES);
+    let end = heap.paths(object, &[path]).pop()?.ok()??;
+    let value = heap.value(end, 1).ok();
+    let verdicts = heap.verify();
+    value.filter(|_| verdicts.all_good())
+}
+
+/// Whether a value is one that the Python can have had.
+fn holds(path: &[&str], value: &Read, last: &mut f64) -> bool {
+    match (path, value) {
+        (["at", "time"], Read::Float(at)) => *at >= std::mem::replace(last, *at) && *at < *last + 1e9,
+        (["pair"], Read::Items(pair)) => pair.len() == 2 && pair[0] == pair[1],
+        (["table"], Read::Dict(entries)) => (0..).zip(entries).all(|(number, (key, value))| {
+            key.text() == Some(&format!("k{number}")) && *value == Read::Int(1000 + number)
+        }),
+        (["row"], Read::Items(row)) => row.windows(2).all(|two| two[0] == two[1]),
+        (["queue"], Read::Items(items)) => {
+            let numbers: Vec<u64> = items.iter().filter_map(Read::count).collect();
+            numbers.len() >= 50 && numbers.windows(2).all(|two| two[0] + 1 == two[1])
+        }
+        (["text"], Read::Str(text)) => *text == text.len().to_string().repeat(text.len()),
+        _ => false,
+    }
 }
 
 /// Not a test of anything: writes the recordings that `heap.rs` reads, from the Pythons there are.

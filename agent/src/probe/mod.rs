@@ -82,6 +82,8 @@ struct Pace(Duration);
 impl Pace {
     const BUSY: Duration = Duration::from_millis(20);
     const IDLE: Duration = Duration::from_millis(80);
+    /// What happens in a step of an engine is looked at while the step lasts.
+    const STEP: Duration = Duration::from_millis(3);
 
     fn after(&mut self, records: u64) {
         self.0 = if records > 0 { Self::BUSY } else { (self.0 * 2).min(Self::IDLE) };
@@ -122,6 +124,11 @@ impl Probe {
             logger.flush();
         }
         count
+    }
+
+    /// The next look at the rings is to be soon: a step of an engine was marked, and more follow.
+    pub fn hurry(&mut self) {
+        self.pace.0 = Pace::STEP;
     }
 
     /// Passes on every record there is: the last call before the end.

@@ -228,6 +228,9 @@ impl Live {
             objects.notice(record);
             feed.record(record);
         });
+        if objects.stepped() {
+            probe.hurry();
+        }
     }
 
     /// Tells the kernel what is wanted of connections whose protocol is known.

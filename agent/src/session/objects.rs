@@ -77,6 +77,7 @@ pub(super) struct Objects {
     /// Processes that are read, and when each was told of last.
     read: HashMap<Pid, MonoTime>,
     steps: bool,
+    stepped: bool,
 }
 
 impl Objects {
@@ -91,7 +92,14 @@ impl Objects {
         let proc = proc.clone();
         let thread = std::thread::Builder::new().name("enginetap-objs".to_owned());
         let thread = thread.spawn(move || Reader { proc, targets: Vec::new() }.run(&taken, &sender))?;
-        Ok(Self { orders: Some(orders), reports, thread: Some(thread), read: HashMap::new(), steps })
+        Ok(Self {
+            orders: Some(orders),
+            reports,
+            thread: Some(thread),
+            read: HashMap::new(),
+            steps,
+            stepped: false,
+        })
     }
 
     /// Reads these processes from now on, and no others.
@@ -125,11 +133,17 @@ impl Objects {
         let Ok(Record { time, pid, tid: _, body }) = Record::parse(record) else { return };
         let Some(told) = self.read.get_mut(&pid) else { return };
         if let Body::Mark(Mark::Forward) = body {
+            self.stepped = self.steps;
             self.tell(Order::Mark { pid, at: time });
         } else if time.since(*told) >= WAKE {
             *told = time;
             self.tell(Order::Wake(pid));
         }
+    }
+
+    /// Whether a step that is wanted was marked since this was asked last.
+    pub fn stepped(&mut self) -> bool {
+        std::mem::take(&mut self.stepped)
     }
 
     /// The next report. Never comes where nothing is read.

@@ -67,6 +67,8 @@ pub(super) struct Run<'a> {
     pub forwards: &'a Forwards,
     /// Whether it prepares a step while the one before runs.
     pub overlap: bool,
+    /// When the frontend had sent it the request: it took it up soon after.
+    pub sent: Option<Moment>,
     pub node: Disaggregation,
 }
 
@@ -100,7 +102,8 @@ impl Cut<'_> {
     /// Up to the first forward.
     fn before_forward(&mut self, node: Disaggregation) {
         let Timeline { received, queued, forward, pair, .. } = self.timeline;
-        let (received, queued, forward) = (received.get(), queued.get(), forward.get());
+        let (queued, forward) = (queued.get(), forward.get());
+        let received = received.get().or(self.run.sent.map(Moment::estimated));
         match node {
             Disaggregation::Unified => {
                 self.stage(span::REQUEST_PROCESS, received, queued);

@@ -166,7 +166,11 @@ fn scheduler(
     let idle = Forwards::default();
     let forwards = parts.forwards.get(&pid).unwrap_or(&idle);
     let overlap = parts.server.sglang.as_ref().is_some_and(|launch| launch.overlap);
-    let cut = stages::of(timeline, Run { forwards, overlap, node: parts.node() }, end);
+    let cut = stages::of(
+        timeline,
+        Run { forwards, overlap, sent: request.frontend.dispatched.get(), node: parts.node() },
+        end,
+    );
     threads.unseen += cut.unseen + timeline.dropped;
     let sent = request.frontend.dispatched.get().map(Moment::estimated);
     let first = timeline.received.get().or(sent).or(timeline.earliest());

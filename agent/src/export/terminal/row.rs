@@ -1,8 +1,8 @@
 //! What a line says of a request, taken from its spans.
 
-use enginetap_core::model::registry::{attr, span};
+use enginetap_core::model::registry::{attr, event, span};
 use enginetap_core::model::span::{Span, Status, Trace, Value};
-use enginetap_core::time::{Nanos, WallTime};
+use enginetap_core::time::{Nanos, Seconds, WallTime};
 
 use super::style::Tone;
 
@@ -46,10 +46,13 @@ impl Row {
     /// `None` for a trace without spans.
     pub(super) fn of(trace: &Trace) -> Option<Self> {
         let root = trace.spans.first()?;
-        let engine: Vec<&Span> = trace.spans.iter().filter(|s| s.name == span::LLM_REQUEST).collect();
+        let inside = |span: &&Span| span.name == span::LLM_REQUEST || span.attribute(attr::RID).is_some();
+        let engine: Vec<&Span> = trace.spans.iter().filter(inside).collect();
         // The request inside the engine that ended last is the one the client waited for.
         let slowest = engine.iter().copied().max_by_key(|span| span.end);
         let time = |key| nanos(slowest?, key);
+        // SGLang's own stages, where vLLM has attributes.
+        let stage = |name| stage(trace, slowest?, name);
         let decode = time(attr::LATENCY_TIME_IN_MODEL_DECODE);
         let sum = |key| total(engine.iter().copied(), key);
         let error = trace.spans.iter().find_map(|span| text(span, attr::ERROR_TYPE));
@@ -65,15 +68,15 @@ impl Row {
             finish_reasons,
             input_tokens: int(root, attr::USAGE_INPUT_TOKENS).or(sum(attr::USAGE_PROMPT_TOKENS)),
             output_tokens: int(root, attr::USAGE_OUTPUT_TOKENS).or(sum(attr::USAGE_COMPLETION_TOKENS)),
-            cached_tokens: sum(attr::USAGE_CACHE_READ_INPUT_TOKENS),
-            queue: time(attr::LATENCY_TIME_IN_QUEUE),
-            prefill: time(attr::LATENCY_TIME_IN_MODEL_PREFILL),
+            cached_tokens: sum(attr::USAGE_CACHE_READ_INPUT_TOKENS).or(sum(attr::USAGE_CACHED_TOKENS)),
+            queue: time(attr::LATENCY_TIME_IN_QUEUE).or(stage(span::PREFILL_WAITING)),
+            prefill: stage(span::PREFILL_FORWARD).or(time(attr::LATENCY_TIME_IN_MODEL_PREFILL)),
             decode,
             ttft: time(attr::LATENCY_TIME_TO_FIRST_TOKEN),
             e2e: root.end.since(root.start),
             tpot: per_token(decode, slowest.and_then(|s| int(s, attr::USAGE_COMPLETION_TOKENS))),
             engine_requests: engine.len(),
-            preemptions: sum(attr::REQUEST_PREEMPTION_COUNT).unwrap_or(0),
+            preemptions: sum(attr::REQUEST_PREEMPTION_COUNT).unwrap_or(0).saturating_add(retractions(trace)),
             partial: trace.spans.iter().any(|s| s.attribute(attr::PARTIAL) == Some(&Value::Bool(true))),
             estimated: union(trace, attr::ESTIMATED),
             losses: union(trace, attr::LOSS),
@@ -163,8 +166,29 @@ fn int(span: &Span, key: &str) -> Option<i64> {
     }
 }
 
+/// A length of time: vLLM's are nanoseconds, SGLang's seconds.
 fn nanos(span: &Span, key: &str) -> Option<Nanos> {
-    Some(Nanos(u64::try_from(int(span, key)?).unwrap_or(0)))
+    match span.attribute(key)? {
+        Value::Int(nanos) => Some(Nanos(u64::try_from(*nanos).unwrap_or(0))),
+        Value::Float(seconds) => Some(Seconds(*seconds).nanos()),
+        Value::Str(_) | Value::Bool(_) | Value::Strs(_) | Value::Ints(_) => None,
+    }
+}
+
+/// How long the first stage of a name took in a request to SGLang: its spans follow it.
+fn stage(trace: &Trace, request: &Span, name: &str) -> Option<Nanos> {
+    let mut after = trace.spans.iter().skip_while(|span| span.id != request.id).skip(1);
+    let stage = after
+        .by_ref()
+        .take_while(|span| span.attribute(attr::RID).is_none())
+        .find(|span| span.name == name)?;
+    Some(stage.end.since(stage.start))
+}
+
+/// How often SGLang sent requests back to its queue.
+fn retractions(trace: &Trace) -> i64 {
+    let events = trace.spans.iter().flat_map(|span| &span.events);
+    i64::try_from(events.filter(|seen| seen.name == event::RETRACT).count()).unwrap_or(i64::MAX)
 }
 
 /// The sum over spans that have the attribute; `None` where none has.

@@ -8,7 +8,8 @@ use crate::dialect::signal::Operation;
 const HEAD: &str = "\
 # Routes
 
-What enginetap makes of each route of vLLM's HTTP server (0.8 to 0.33; not every version has every route).
+What enginetap makes of each route of vLLM's HTTP server (0.8 to 0.33; not every version has every route) and of
+SGLang's `/generate`. SGLang has no entry span of embeddings and rankings: their requests make traces of their own.
 A prefix in front of a path (`--root-path`, a gateway's) does not matter. This file is written from the table in
 `agent/core/src/dialect/openai/route.rs`.
 

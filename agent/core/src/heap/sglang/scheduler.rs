@@ -46,6 +46,8 @@ pub struct Scheduler {
     /// Whether each step is wanted: the moments that change with every step.
     steps: bool,
     known: HashMap<String, ReqState>,
+    /// Ids by address, as the reading before saw them.
+    by_object: HashMap<Addr, String>,
     /// Since when requests are in no list. One that is moved from list to list is in none for a moment.
     missing: HashMap<String, MonoTime>,
     load: Option<SglangLoad>,
@@ -106,6 +108,7 @@ impl Scheduler {
             places: Vec::new(),
             steps: true,
             known: HashMap::new(),
+            by_object: HashMap::new(),
             missing: HashMap::new(),
             load: None,
             load_at: MonoTime(0),
@@ -224,14 +227,14 @@ impl Scheduler {
         verdicts: &Verdicts,
         snapshot: &mut Snapshot,
     ) -> bool {
-        let mut whole = reading.whole && reading.lists.iter().all(|list| verdicts.good(list.seen));
-        let mut there = HashSet::new();
-        let mut by_object = HashMap::new();
+        let lists = reading.whole && reading.lists.iter().all(|list| verdicts.good(list.seen));
+        let (mut whole, mut named) = (lists, true);
+        let mut by_object = HashMap::with_capacity(reading.listed.len());
         for (number, listed) in reading.listed.iter().enumerate() {
+            let addr = listed.object.addr;
             match reading.requests.state(number, listed.place, verdicts, snapshot.at) {
                 Ok(Some(state)) => {
-                    there.insert(state.rid.clone());
-                    by_object.insert(listed.object.addr, state.rid.clone());
+                    by_object.insert(addr, state.rid.clone());
                     self.changed(state, snapshot);
                 }
                 Ok(None) => {}
@@ -239,15 +242,21 @@ impl Scheduler {
                     if reason == Refusal::Absurd {
                         heap.refuse(reason, 1);
                     }
+                    // It is the one that was there before, most likely; its moments wait for the next reading.
+                    let before = self.by_object.get(&addr).cloned();
+                    named &= before.is_some();
+                    by_object.extend(before.map(|rid| (addr, rid)));
                     whole = false;
                 }
             }
         }
-        if whole && reading.listed.len() < REQUESTS_LIMIT {
+        if lists && named && reading.listed.len() < REQUESTS_LIMIT {
+            let there: HashSet<String> = by_object.values().cloned().collect();
             self.take_gone(&there, snapshot);
         }
         self.take_batch(reading, verdicts, &by_object, snapshot);
         self.take_load(reading, verdicts, snapshot);
+        self.by_object = by_object;
         whole
     }
 

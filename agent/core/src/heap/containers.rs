@@ -207,9 +207,8 @@ impl<M: Memory> Heap<M> {
         match of_type.kind {
             Kind::List => wants.push(Want::new(at, 16, seen)),
             Kind::Tuple => wants.push(Want::new(at, 8, seen)),
-            Kind::Set | Kind::Deque => return Ok(Part::Own(of_type.kind, seen)),
-            Kind::None
-            | Kind::Bool
+            Kind::Set | Kind::Deque | Kind::None => return Ok(Part::Own(of_type.kind, seen)),
+            Kind::Bool
             | Kind::Int
             | Kind::Float
             | Kind::Str
@@ -241,6 +240,10 @@ impl<M: Memory> Heap<M> {
     }
 
     fn own(&mut self, container: Ref, kind: Kind, seen: SeenId) -> Result<Vec<Ref>, Refusal> {
+        // A list that is not made yet is None: it holds nothing.
+        if kind == Kind::None {
+            return Ok(Vec::new());
+        }
         if kind == Kind::Set { self.set(container, seen) } else { self.deque(container, seen) }
     }
 

@@ -4,6 +4,7 @@ use super::load::Sums;
 use super::moment::{Moment, Source};
 use super::request::Request;
 use super::server::Server;
+use crate::capture::fact::Disaggregation;
 use crate::dialect::signal::Operation;
 use crate::dialect::signal::sglang::SglangOutput;
 use crate::lifecycle::exchange::Exchange;
@@ -29,6 +30,9 @@ pub(super) struct Totals {
 impl Server {
     /// Counts an output that reached the frontend, after its request took it in.
     pub(super) fn count_output(&mut self, output: &SglangOutput, at: MonoTime) {
+        // A prefill node's frontend counts no first token, and no intervals.
+        let node = self.fact.sglang.as_ref().map(|launch| launch.disaggregation).unwrap_or_default();
+        let prefill_node = node == Disaggregation::Prefill;
         let Some(request) = self.requests.get_mut(&output.rid) else { return };
         let aborted = output.finish.as_ref().is_some_and(|finish| finish.kind == "abort");
         let tokens = output.completion_tokens.unwrap_or(0);
@@ -42,7 +46,7 @@ impl Server {
             if tokens != counted.tokens {
                 (counted.tokens, counted.last) = (tokens, Some(now));
             }
-        } else if !aborted {
+        } else if !aborted && !prefill_node {
             (counted.first_due, counted.tokens, counted.last) = (true, tokens, Some(now));
         }
         if output.finish.is_some() && !counted.end {

@@ -113,3 +113,15 @@ fn switched_off_there_are_none() {
     run(&mut lifecycle, "a");
     assert!(lifecycle.points(ms(60_000)).is_empty());
 }
+
+#[test]
+fn a_prefill_node_counts_no_first_token_and_no_intervals() {
+    let mut lifecycle = pair(Disaggregation::Prefill);
+    dispatch(&mut lifecycle, 103, handed("a", true));
+    outputs(&mut lifecycle, 121, output("a", 1));
+    outputs(&mut lifecycle, 131, last("a", 2, "length"));
+    lifecycle.tick(ms(60_000));
+    assert_eq!(value(&lifecycle, &metric::TIME_TO_FIRST_TOKEN), Some(0.0));
+    assert_eq!(value(&lifecycle, &metric::SGLANG_INTER_TOKEN_LATENCY_SECONDS), Some(0.0));
+    assert_eq!(value(&lifecycle, &metric::NUM_REQUESTS_TOTAL), Some(1.0));
+}

@@ -3,7 +3,6 @@
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::time::Instant;
 
 use super::*;
 
@@ -74,18 +73,13 @@ fn what_is_no_connection_is_other() {
 }
 
 #[test]
-fn two_hundred_sockets_take_less_than_fifty_milliseconds() {
+fn two_hundred_sockets_are_all_listed() {
     let pairs: Vec<_> = (0..100).map(|_| UnixStream::pair().unwrap()).collect();
-    // The best of a few: the machine may be busy with other tests.
-    let best = (0..5)
-        .map(|_| {
-            let start = Instant::now();
-            assert!(read().list().len() >= 2 * pairs.len());
-            start.elapsed()
-        })
-        .min()
-        .unwrap();
-    assert!(best.as_millis() < 50, "{best:?}");
+    let sockets = read();
+    for (one, other) in &pairs {
+        find(&sockets, one.as_raw_fd());
+        find(&sockets, other.as_raw_fd());
+    }
 }
 
 #[test]

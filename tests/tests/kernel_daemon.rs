@@ -189,7 +189,7 @@ fn many_servers_at_once_and_killed_at_once_are_followed_and_let_go() -> Result<(
     let mut daemon = following("", &[])?;
     let servers = (0..CROWD).map(|_| FakeVllm::start(&[])).collect::<Result<Vec<_>>>()?;
     servers.iter().try_for_each(|server| daemon.wait_followed(server, true))?;
-    assert!(daemon.metric("enginetap_servers")? >= 20.0);
+    daemon.wait("all to be counted", |daemon| Ok(daemon.metric("enginetap_servers")? >= 20.0))?;
     for (nth, server) in servers.iter().enumerate() {
         span(&mut daemon, server, &format!("one-of-many-{nth}"))?;
     }

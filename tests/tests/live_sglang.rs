@@ -1,0 +1,306 @@
+//! The agent on a real SGLang under mixed load, against the server's own truth: its tracing, its `/metrics`, and what the
+//! client saw. Two servers serve all tests, one after the other: one that traces and counts itself, and one as it comes.
+
+#![allow(clippy::unwrap_used, reason = "a test says by a panic what is wrong")]
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use anyhow::Result;
+use enginetap_tests::captures::Metrics;
+use enginetap_tests::collector::Collector;
+use enginetap_tests::engine::{Agent, Seen, Server, int, items, text};
+use enginetap_tests::trees::{Stage, Tree, native, seen};
+use serde_json::Value as Json;
+
+/// What was seen of one server.
+struct Run {
+    /// What the client saw, request by request.
+    client: Vec<Json>,
+    /// What the agent saw of the same requests.
+    seen: Seen,
+    /// Its request trees by rid.
+    trees: BTreeMap<String, Tree>,
+}
+
+/// Both servers.
+struct Runs {
+    /// The one that traces and counts itself.
+    told: Run,
+    /// Its own request trees.
+    own: BTreeMap<String, Tree>,
+    /// What it counted of the requests.
+    counted: Metrics,
+    /// The one with no flag for observers.
+    plain: Run,
+}
+
+/// Small chunks, so that long prompts are chunked; few tokens, so that requests queue.
+const OPTIONS: &[&str] = &["--chunked-prefill-size", "64", "--max-running-requests", "8"];
+
+/// Every 40th decode step sends a request back to the queue.
+const RETRACT: [(&str, &str); 2] = [("SGLANG_TEST_RETRACT", "1"), ("SGLANG_TEST_RETRACT_INTERVAL", "40")];
+
+fn runs() -> &'static Runs {
+    static RUNS: OnceLock<Result<Runs>> = OnceLock::new();
+    // A server that does not come up is not tried again for each test.
+    RUNS.get_or_init(see).as_ref().unwrap_or_else(|error| panic!("{error:#}"))
+}
+
+fn see() -> Result<Runs> {
+    let collector = Collector::start()?;
+    let flags = ["--enable-metrics", "--enable-trace", "--otlp-traces-endpoint"];
+    let options: Vec<&str> =
+        OPTIONS.iter().copied().chain(flags).chain([collector.endpoint.as_str()]).collect();
+    let environment: Vec<(&str, &str)> = RETRACT
+        .into_iter()
+        .chain([("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf"), ("SGLANG_TRACE_LEVEL", "3")])
+        .collect();
+    let server = Server::sglang(&options, &environment)?;
+    let before = server.metrics()?;
+    let told = watched(&server)?;
+    let counted = server.metrics()?.since(&before);
+    // The exporter sends in batches.
+    std::thread::sleep(Duration::from_secs(6));
+    drop(server);
+    let own = native(&collector.all());
+    let server = Server::sglang(OPTIONS, &RETRACT)?;
+    let plain = watched(&server)?;
+    Ok(Runs { told, own, counted, plain })
+}
+
+/// The same load for both.
+fn watched(server: &Server) -> Result<Run> {
+    let agent = Agent::attach(server, &[])?;
+    let mut client = server.load(&["-n", "50", "-c", "6", "--max-tokens", "30"])?;
+    // More than run at once.
+    let crowd =
+        ["-n", "20", "-c", "20", "--max-tokens", "60", "--mode", "generate-stream,long", "--seed", "1"];
+    client.extend(server.load(&crowd)?);
+    client.extend(server.load(&["-n", "2", "-c", "1", "--mode", "tools", "--seed", "2"])?);
+    // The last tokens of aborted requests are still on their way, and a last snapshot is to be read.
+    std::thread::sleep(Duration::from_secs(3));
+    let seen = agent.stop()?;
+    println!("the agent's own figures: {}", seen.figures);
+    let trees = self::seen(&seen.spans);
+    Ok(Run { client, seen, trees })
+}
+
+/// Requests of the engine that a request of the client's makes; `None` where it is refused before.
+fn engine_requests(asked: &Json) -> usize {
+    match asked["kind"].as_str().unwrap() {
+        "bad" => 0,
+        // Before the two samples one request with no output caches what they have in common.
+        "parallel" | "generate-parallel" => 3,
+        "batch" | "generate-batch" => 3,
+        _ => 1,
+    }
+}
+
+#[test]
+fn each_request_of_the_client_is_one_entry_span_and_its_engine_requests_trees_below_it() {
+    for run in [&runs().told, &runs().plain] {
+        let entries: Vec<&Json> =
+            run.seen.spans.iter().filter(|span| text(span, "gen_ai.span.kind").is_some()).collect();
+        assert_eq!(entries.len(), run.client.len());
+        let expected: usize = run.client.iter().map(engine_requests).sum();
+        assert_eq!(run.trees.len(), expected);
+        for asked in &run.client {
+            let Some(id) = asked["id"].as_str() else { continue };
+            let of_id: Vec<&&Json> =
+                entries.iter().filter(|span| text(span, "gen_ai.response.id") == Some(id)).collect();
+            let [entry] = of_id.as_slice() else { panic!("{} entry spans of {asked}", of_id.len()) };
+            let below = run.trees.values().filter(|tree| tree.parent == entry["spanId"].as_str().unwrap());
+            let below: Vec<&Tree> = below.collect();
+            assert_eq!(below.len(), engine_requests(asked), "{asked}\n{entry}");
+            if let Some(tokens) = asked["usage"]["completion_tokens"].as_i64()
+                && asked["aborted"] != true
+            {
+                let counted: i64 =
+                    below.iter().filter_map(|tree| int(tree.root(), "gen_ai.usage.completion_tokens")).sum();
+                assert_eq!(counted, tokens, "{asked}");
+            }
+            if let Some(parent) = asked["traceparent"].as_str() {
+                let parts: Vec<&str> = parent.split('-').collect();
+                assert_eq!(entry["traceId"].as_str(), Some(parts[1]));
+            }
+        }
+    }
+}
+
+#[test]
+fn four_of_five_requests_that_ended_normally_at_least_have_their_full_tree() {
+    for (name, run) in [("told", &runs().told), ("plain", &runs().plain)] {
+        let mut wrong = Vec::new();
+        let mut decode_loops = 0;
+        for (rid, tree) in &run.trees {
+            let Some(tokens) = int(tree.root(), "gen_ai.usage.completion_tokens") else { continue };
+            let counts = tree.counts();
+            let count = |stage: &str| counts.get(stage).copied().unwrap_or(0);
+            // Not `api_server_dispatch`: prompts sent as one batch come out without it, which is not understood yet.
+            let once = ["tokenize", "request_process", "prefill_waiting"];
+            let mut missing: Vec<&str> = once.into_iter().filter(|stage| count(stage) != 1).collect();
+            // A retraction makes them anew.
+            let often: &[&str] =
+                if tokens > 1 { &["prefill_forward", "decode_forward"] } else { &["prefill_forward"] };
+            missing.extend(often.iter().filter(|stage| count(stage) == 0));
+            decode_loops += count("decode_loop");
+            if !missing.is_empty() {
+                wrong.push(format!("{rid}: {tokens} tokens, {missing:?} in {counts:?}"));
+            }
+        }
+        println!("{name}: {} trees, {decode_loops} decode loops, not whole: {wrong:?}", run.trees.len());
+        // Of a request that changes while it is read, or is over between two readings, something may be missed.
+        assert!(wrong.len() * 5 <= run.trees.len(), "{name}: {} of {}", wrong.len(), run.trees.len());
+    }
+}
+
+/// How far two moments may be apart.
+const NEAR_NS: u64 = 1_000_000;
+
+/// Stages whose boundaries the engine's objects keep until the request is over: a busy machine does not hide them.
+const KEPT: &[&str] =
+    &["tokenize", "api_server_dispatch", "request_process", "prefill_waiting", "prefill_forward"];
+
+/// What became of SGLang's own stages of one name.
+#[derive(Debug, Default)]
+struct Compared {
+    /// Requests that have as many of them as SGLang says.
+    as_many: usize,
+    /// Requests that do not.
+    other: usize,
+    /// How far apart begins and ends are, in nanoseconds.
+    apart: Vec<u64>,
+}
+
+impl Compared {
+    fn of(&mut self, ours: &[&Stage], theirs: &[&Stage]) {
+        if ours.len() != theirs.len() {
+            self.other += 1;
+            return;
+        }
+        self.as_many += 1;
+        for (ours, theirs) in ours.iter().zip(theirs) {
+            self.apart.extend([ours.start.abs_diff(theirs.start), ours.end.abs_diff(theirs.end)]);
+        }
+    }
+
+    fn near(&self) -> usize {
+        self.apart.iter().filter(|apart| **apart <= NEAR_NS).count()
+    }
+
+    fn tell(&mut self, name: &str) {
+        self.apart.sort_unstable();
+        let Self { as_many, other, apart } = &*self;
+        let at = |percent: usize| apart.get(apart.len() * percent / 100).map_or(0, |ns| ns / 1_000);
+        println!(
+            "{name}: {as_many} requests as SGLang, {other} not; {} of {} moments within 1 ms, apart p50 {} us, p90 {} us",
+            apart.iter().filter(|apart| **apart <= NEAR_NS).count(),
+            apart.len(),
+            at(50),
+            at(90),
+        );
+    }
+}
+
+#[test]
+fn the_stages_are_those_of_sglangs_own_tracing() {
+    let Runs { told, own, .. } = runs();
+    assert!(own.len() > 60, "SGLang exported {} requests", own.len());
+    let mut by_name = BTreeMap::<String, Compared>::new();
+    let mut unseen = Vec::new();
+    // A request that is refused before it is sent to the scheduler has a span of SGLang's, and no stage.
+    for (rid, theirs) in own.iter().filter(|(_, tree)| !tree.stages("request_process").is_empty()) {
+        let Some(ours) = told.trees.get(rid) else {
+            unseen.push(format!("{rid} {:?}", theirs.counts()));
+            continue;
+        };
+        for (name, theirs) in theirs.by_name() {
+            by_name.entry(name.clone()).or_default().of(&ours.stages(&name), &theirs);
+        }
+    }
+    // The server's own warm-up, before the agent came.
+    println!("not seen: {}", unseen.join("; "));
+    assert!(unseen.len() * 10 <= own.len(), "{} of {}", unseen.len(), own.len());
+    for (name, compared) in &mut by_name {
+        compared.tell(name);
+    }
+    for name in KEPT {
+        let compared = &by_name[*name];
+        // Of a request that was over between two readings, nothing is left to read.
+        let all = compared.as_many + compared.other;
+        assert!(compared.as_many * 100 >= all * 70, "{name}: {} of {all}", compared.as_many);
+        assert!(compared.near() * 100 >= compared.apart.len() * 70, "{name}: {compared:?}");
+    }
+}
+
+#[test]
+fn retractions_and_schedules_are_events() {
+    for run in [&runs().told, &runs().plain] {
+        let events: Vec<&Json> = run.seen.spans.iter().flat_map(|span| items(&span["events"])).collect();
+        let count = |name: &str| events.iter().filter(|event| event["name"] == name).count();
+        assert!(count("retract") > 0, "no retract event");
+        assert!(count("schedule") > run.trees.len(), "{} schedule events", count("schedule"));
+    }
+}
+
+/// Counts: ours, the server's.
+const EQUAL: &[(&str, &str)] = &[
+    ("prompt_tokens_total", "sglang:prompt_tokens_total"),
+    ("generation_tokens_total", "sglang:generation_tokens_total"),
+    ("gen_ai_sglang_cached_tokens_total", "sglang:cached_tokens_total"),
+    ("num_requests_total", "sglang:num_requests_total"),
+];
+
+#[test]
+fn the_token_counts_equal_the_servers_own() {
+    let Runs { told, counted, .. } = runs();
+    let mut wrong = Vec::new();
+    for (ours, theirs) in EQUAL {
+        let (mine, own) = (told.seen.metrics.get(*ours).copied(), counted.sum(theirs));
+        if mine != own {
+            wrong.push(format!("{ours}: {mine:?}, the server says {own:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_metric_moves() {
+    for (name, run) in [("told", &runs().told), ("plain", &runs().plain)] {
+        let still: Vec<&str> = MOVING
+            .iter()
+            .copied()
+            .filter(|metric| !run.seen.metrics.get(*metric).is_some_and(|v| *v > 0.0))
+            .collect();
+        assert!(still.is_empty(), "{name}: {still:?} of {:?}", run.seen.metrics);
+    }
+}
+
+/// The metrics that this load moves: no speculative decoding runs.
+const MOVING: &[&str] = &[
+    "genai_llm_usage_tokens",
+    "prompt_tokens_total",
+    "generation_tokens_total",
+    "gen_ai_sglang_cached_tokens_total",
+    "num_requests_total",
+    "gen_ai_server_time_to_first_token",
+    "gen_ai_server_time_per_output_token",
+    "sglang_inter_token_latency_seconds",
+    "gen_ai_server_request_duration",
+    "sglang_num_running_reqs",
+    "sglang_num_queue_reqs",
+    "sglang_num_used_tokens",
+    "sglang_token_usage",
+    "sglang_gen_throughput",
+    "sglang_log_count",
+];
+
+#[test]
+fn nothing_is_lost_and_little_is_used() {
+    for run in [&runs().told, &runs().plain] {
+        assert_eq!(run.seen.figures["lost"], 0, "{}", run.seen.figures);
+        assert!(run.seen.figures["rss_bytes"].as_u64().unwrap() < 100 << 20, "{}", run.seen.figures);
+    }
+}

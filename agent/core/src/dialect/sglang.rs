@@ -3,7 +3,7 @@
 //!
 //! A message is one ZMTP frame: a pickle in which every field has its name (all versions), or an array of msgpack
 //! that begins with the class's name (0.5.15 on, with `SGLANG_USE_PICKLE_IPC=0`), whose field order comes from a
-//! [`Schema`]. Both are read through one trait, [`cell::Cell`], by field names. Texts of prompts and outputs are
+//! [`Schema`]. Both are read through one trait, `Cell`, by field names. Texts of prompts and outputs are
 //! passed over: they do not leave this module.
 //!
 //! Mirrors `sglang/srt/managers/io_struct.py` of 0.3.6 to 0.5.23.

@@ -1,4 +1,4 @@
-//! Where the fields of CPython's structures lie, by version: one table, [`table`].
+//! Where the fields of CPython's structures lie, by version: one table, `table`.
 //!
 //! Made from the headers of each version by `offsetof` on x86-64 (arm64 has the same sizes and alignments), for builds
 //! with the GIL. From 3.13 on the interpreter tells most of them itself (`_Py_DebugOffsets`, at the start of

@@ -1,7 +1,7 @@
 //! Lifecycle: signals in, finished traces and running totals out.
 //!
 //! An [`exchange::Exchange`] is one API request and its response. What goes on inside differs by engine, so each has
-//! a state of its own ([`vllm`], [`sglang`]): requests inside the engine, joined to exchanges by the id in the
+//! a state of its own (`vllm`, `sglang`): requests inside the engine, joined to exchanges by the id in the
 //! response. A trace is made when both have ended.
 
 mod entry;

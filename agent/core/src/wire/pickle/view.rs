@@ -29,9 +29,9 @@ pub struct Class<'r> {
 pub struct Object<'r> {
     /// How.
     pub made: Made,
-    /// What would be called; for [`Made::Built`] the value a state was set to.
+    /// What would be called; for `Made::Built` the value a state was set to.
     pub callee: Value,
-    /// Its arguments, a tuple; for [`Made::Persistent`] the id.
+    /// Its arguments, a tuple; for `Made::Persistent` the id.
     pub args: Value,
     /// Its arguments by name, a dict, or `None`.
     pub kwargs: Value,

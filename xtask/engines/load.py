@@ -90,6 +90,24 @@ def abort_generate(rng, options):
     return request
 
 
+# What arrived so far, of all requests: what `--ticks` writes.
+progress = {"tokens": 0, "requests": 0}
+progress_lock = threading.Lock()
+
+
+def count(what):
+    with progress_lock:
+        progress[what] += 1
+
+
+def tick(path):
+    """A line each tenth of a second, so that a benchmark can take any stretch of the load by itself."""
+    with open(path, "w", encoding="utf-8") as lines:
+        while True:
+            print(json.dumps({"at": time.monotonic(), **progress}), file=lines, flush=True)
+            time.sleep(0.1)
+
+
 STREAM = {"stream": True, "stream_options": {"include_usage": True}}
 
 # How each kind is made, and its weight in `mixed`.
@@ -175,6 +193,7 @@ def read_stream(answer, request, record, start):
         record["id"] = record.get("id") or event.get("id")
         if has_token(event):
             arrivals.append(now)
+            count("tokens")
         if event.get("usage"):
             record["usage"] = event["usage"]
         if any(c.get("finish_reason") for c in event.get("choices") or []):
@@ -278,12 +297,15 @@ def drive(options):
                 return
             # Seeded by its number, not its thread: the same requests at any concurrency.
             record = send(options, number, choose(random.Random(f"{options.seed}-{number}"), options))
+            count("requests")
             with lock:
                 records.append(record)
                 if not options.quiet:
                     print(json.dumps(record), flush=True)
             stop.wait(options.pause)
 
+    if options.ticks:
+        threading.Thread(target=tick, args=(options.ticks,), daemon=True).start()
     start = time.monotonic()
     clients = [threading.Thread(target=client, daemon=True) for _ in range(options.concurrency)]
     for thread in clients:
@@ -308,6 +330,7 @@ def arguments():
     parser.add_argument("--pause", type=float, default=0, help="seconds each client rests after a request")
     parser.add_argument("--seed", type=int, default=0, help="the same seed sends the same requests")
     parser.add_argument("--timeout", type=float, default=180, help="seconds for one request (default %(default)s)")
+    parser.add_argument("--ticks", metavar="FILE", help="write what arrived so far to it, each tenth of a second")
     parser.add_argument("-q", "--quiet", action="store_true", help="only the summary line")
     options = parser.parse_args()
     unknown = [m for m in options.mode.split(",") if m != "mixed" and m not in kinds(options)]

@@ -2,9 +2,13 @@
 //! machine's figures are upper bounds.
 
 mod attached;
+mod collector;
+mod costs;
 mod figures;
 mod overhead;
 mod replay;
+mod ticks;
+mod windows;
 
 use std::path::PathBuf;
 

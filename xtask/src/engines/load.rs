@@ -6,27 +6,10 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
-use serde::Deserialize;
 
 use super::python;
 use super::server::Server;
 use crate::shell;
-
-/// What the last line of the generator says.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Summary {
-    /// Requests that ended.
-    pub requests: u64,
-    /// Output tokens that the server counted.
-    pub output_tokens: u64,
-    /// Output tokens a second.
-    pub output_tokens_per_s: f64,
-}
-
-#[derive(Deserialize)]
-struct LastLine {
-    summary: Summary,
-}
 
 fn command(server: &Server, options: &[OsString]) -> Result<Command> {
     let mut command = python::script(&python::find()?.executable, "load.py");
@@ -42,17 +25,14 @@ pub fn foreground(server: &Server, options: &[OsString]) -> Result<()> {
     shell::run(&mut command(server, options)?)
 }
 
-/// Runs it to its end and gives its summary.
+/// Runs it to its end, quietly.
 ///
 /// # Errors
 /// As [`foreground`].
-pub fn measure(server: &Server, options: &[&str]) -> Result<Summary> {
+pub fn to_its_end(server: &Server, options: &[&str]) -> Result<()> {
     let options: Vec<OsString> =
         options.iter().map(OsString::from).chain([OsString::from("--quiet")]).collect();
-    let text = shell::capture(&mut command(server, &options)?)?;
-    let line: LastLine = serde_json::from_str(text.lines().last().unwrap_or_default())
-        .context("the load generator's last line is no summary")?;
-    Ok(line.summary)
+    shell::capture(&mut command(server, &options)?).map(drop)
 }
 
 /// A generator beside something else; stopped when dropped.
@@ -91,18 +71,5 @@ impl Drop for Background {
         // It may have ended: both calls then do nothing.
         let _ = self.0.kill();
         let _ = self.0.wait();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_summary_is_read_and_what_it_has_more_is_passed_over() {
-        let line = r#"{"summary": {"requests": 3, "failed": 0, "seconds": 1.5, "output_tokens": 30,
-            "output_tokens_per_s": 20.0, "ttft": null}}"#;
-        let LastLine { summary } = serde_json::from_str(line).unwrap();
-        assert_eq!((summary.requests, summary.output_tokens), (3, 30));
     }
 }

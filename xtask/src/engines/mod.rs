@@ -62,6 +62,18 @@ impl Engine {
         }
     }
 
+    /// The options that give it other weights than the tiny model's: made up at the start, in the same architecture.
+    pub fn weights(self, weights: Weights) -> Vec<String> {
+        let changes = match self {
+            Self::Vllm => "--hf-overrides",
+            Self::Sglang => "--json-model-override-args",
+        };
+        match weights {
+            Weights::Tiny => Vec::new(),
+            Weights::Small => ["--load-format", "dummy", changes, SMALL].map(str::to_owned).to_vec(),
+        }
+    }
+
     /// Where recordings of it are kept.
     pub fn captures(self) -> PathBuf {
         let captures = repo::root().join("tests/captures");
@@ -99,6 +111,18 @@ impl Engine {
         }
     }
 }
+
+/// How large a model is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weights {
+    /// Half a million parameters: hundreds of steps a second, so nearly all of the machine's time goes into messages.
+    Tiny,
+    /// 80 million: a step of some 15 ms, as long as one of a large model on a GPU.
+    Small,
+}
+
+/// What makes the tiny model's configuration the small one's.
+const SMALL: &str = r#"{"hidden_size":768,"intermediate_size":2048,"num_hidden_layers":12,"num_attention_heads":24,"num_key_value_heads":8}"#;
 
 /// What to do with engines.
 #[derive(Subcommand, Debug)]

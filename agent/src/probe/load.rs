@@ -10,6 +10,7 @@ use aya::{Ebpf, EbpfLoader};
 use aya_log::EbpfLogger;
 use enginetap_common::config::NEW_FD;
 use enginetap_common::record::Call;
+use tokio::time::Instant;
 
 use super::capability::EXITED_UNTOLD;
 use super::plain::Plain;
@@ -68,7 +69,7 @@ impl Probe {
         let logger = logger.context("listening to the kernel programs' debug messages")?;
         let rings = create_rings(&mut ebpf, layout)?;
         let jump = connect(&mut ebpf)?;
-        let (wakeups, pace) = (None, Pace(Pace::BUSY));
+        let (wakeups, pace) = (None, Pace::new(Instant::now()));
         let (tls, marks) = (HashMap::new(), HashMap::new());
         let probe = Self { ebpf, _jump: jump, rings, wakeups, pace, logger, measuring, tls, marks };
         probe.attached()

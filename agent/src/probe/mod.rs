@@ -34,6 +34,7 @@ use enginetap_common::config::DEFAULT_CAP;
 use enginetap_core::ids::Pid;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::time::Instant;
 
 pub use self::capability::{CostClass, OLDEST, OLDEST_ARM, Obstacle, PROGRAMS, Program, Support, oldest};
 pub use self::cost::{RunTime, programs_loaded};
@@ -76,8 +77,12 @@ pub struct Probe {
     marks: HashMap<Pid, Vec<marks::Link>>,
 }
 
-/// How long to wait before looking at the rings again unasked: short while records come, longer when idle.
-struct Pace(Duration);
+/// When to look at the rings again unasked: soon while records come, later when idle. A moment, not a pause: who waits
+/// may be interrupted, and waits on for the rest.
+struct Pace {
+    pause: Duration,
+    next: Instant,
+}
 
 impl Pace {
     const BUSY: Duration = Duration::from_millis(20);
@@ -85,8 +90,18 @@ impl Pace {
     /// What happens in a step of an engine is looked at while the step lasts.
     const STEP: Duration = Duration::from_millis(3);
 
-    fn after(&mut self, records: u64) {
-        self.0 = if records > 0 { Self::BUSY } else { (self.0 * 2).min(Self::IDLE) };
+    fn new(now: Instant) -> Self {
+        Self { pause: Self::BUSY, next: now + Self::BUSY }
+    }
+
+    /// So many records came.
+    fn after(&mut self, records: u64, now: Instant) {
+        let pause = if records > 0 { Self::BUSY } else { (self.pause * 2).min(Self::IDLE) };
+        self.again(pause, now);
+    }
+
+    fn again(&mut self, pause: Duration, now: Instant) {
+        (self.pause, self.next) = (pause, now + pause);
     }
 }
 
@@ -110,7 +125,7 @@ impl Probe {
                 self.rings.take_wakeups()?;
                 guard?.clear_ready();
             }
-            () = tokio::time::sleep(self.pace.0) => {}
+            () = tokio::time::sleep_until(self.pace.next) => {}
         }
         Ok(())
     }
@@ -119,7 +134,7 @@ impl Probe {
     /// last millisecond stay for the next round.
     pub fn drain(&mut self, mut sink: impl FnMut(&[u8])) -> u64 {
         let count = self.rings.drain(&mut sink);
-        self.pace.after(count);
+        self.pace.after(count, Instant::now());
         if let Some(logger) = &mut self.logger {
             logger.flush();
         }
@@ -128,7 +143,7 @@ impl Probe {
 
     /// The next look at the rings is to be soon: a step of an engine was marked, and more follow.
     pub fn hurry(&mut self) {
-        self.pace.0 = Pace::STEP;
+        self.pace.again(Pace::STEP, Instant::now());
     }
 
     /// Passes on every record there is: the last call before the end.

@@ -80,7 +80,7 @@ pub static OWN: &[OwnDef] = &[
         env: Some("OTEL_EXPORTER_OTLP_ENDPOINT"),
         default: "",
         kind: OwnKind::Url,
-        doc: "OTLP receiver of traces and metrics; the other OTEL_* variables say how",
+        doc: "OTLP receiver of traces, metrics and log lines; the other OTEL_* variables say how",
     },
     OwnDef {
         own: Own::OtlpProtocol,

@@ -1,5 +1,5 @@
 //! `--otlp-file`: OTLP JSON lines as the OpenTelemetry collector's file exporter writes them, one
-//! `ExportTraceServiceRequest` or `ExportMetricsServiceRequest` a line.
+//! `ExportTraceServiceRequest`, `ExportMetricsServiceRequest` or `ExportLogsServiceRequest` a line.
 
 use std::fs::OpenOptions;
 use std::io::{self, BufWriter, Write};
@@ -8,11 +8,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
+use enginetap_core::model::log::Log;
 use enginetap_core::model::span::Trace;
 use enginetap_core::time::{Nanos, WallTime};
 
 use super::json;
-use super::message::{metrics_request, trace_request};
+use super::message::{logs_request, metrics_request, trace_request};
 use super::otlp::Sampler;
 use super::resource::{Resource, Snapshot};
 use super::writer::Output;
@@ -61,6 +62,10 @@ impl Output for File {
             return Ok(());
         }
         self.line(&json::traces(&trace_request(&[(resource.clone(), trace.clone())])))
+    }
+
+    fn log(&mut self, resource: &Arc<Resource>, log: &Arc<Log>) -> io::Result<()> {
+        self.line(&json::logs(&logs_request(&[(resource.clone(), log.clone())])))
     }
 
     fn metrics(&mut self, snapshot: &Arc<Snapshot>) -> io::Result<()> {

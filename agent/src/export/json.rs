@@ -6,9 +6,11 @@
 
 use std::fmt::Write as _;
 
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
+use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use opentelemetry_proto::tonic::metrics::v1::{Metric, NumberDataPoint, metric, number_data_point};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{Span, Status, span};
@@ -25,6 +27,22 @@ pub fn traces(request: &ExportTraceServiceRequest) -> String {
                 item.text("schemaUrl", &scope_spans.schema_url);
             });
             item.text("schemaUrl", &resource_spans.schema_url);
+        });
+    })
+}
+
+/// An `ExportLogsServiceRequest` on one line, without the line's end.
+#[must_use]
+pub fn logs(request: &ExportLogsServiceRequest) -> String {
+    object(|root| {
+        root.list("resourceLogs", &request.resource_logs, |item, resource_logs| {
+            item.nested("resource", |o| resource(o, resource_logs.resource.as_ref()));
+            item.list("scopeLogs", &resource_logs.scope_logs, |item, scope_logs| {
+                item.nested("scope", |o| scope(o, scope_logs.scope.as_ref()));
+                item.list("logRecords", &scope_logs.log_records, log_record);
+                item.text("schemaUrl", &scope_logs.schema_url);
+            });
+            item.text("schemaUrl", &resource_logs.schema_url);
         });
     })
 }
@@ -103,6 +121,22 @@ fn status(o: &mut Object<'_>, status: Option<&Status>) {
     }
 }
 
+fn log_record(o: &mut Object<'_>, log: &LogRecord) {
+    o.nanos("timeUnixNano", log.time_unix_nano);
+    o.nanos("observedTimeUnixNano", log.observed_time_unix_nano);
+    o.enumeration("severityNumber", log.severity_number);
+    o.text("severityText", &log.severity_text);
+    if log.body.is_some() {
+        o.nested("body", |o| typed_value(o, log.body.as_ref()));
+    }
+    o.list("attributes", &log.attributes, key_value);
+    o.count("droppedAttributesCount", log.dropped_attributes_count);
+    o.count("flags", log.flags);
+    o.hex("traceId", &log.trace_id);
+    o.hex("spanId", &log.span_id);
+    o.text("eventName", &log.event_name);
+}
+
 fn metric(o: &mut Object<'_>, metric: &Metric) {
     o.text("name", &metric.name);
     o.text("description", &metric.description);
@@ -151,13 +185,11 @@ fn typed_value(o: &mut Object<'_>, value: Option<&AnyValue>) {
         Some(any_value::Value::ArrayValue(array)) => o.nested("arrayValue", |o| {
             o.list("values", &array.values, |o, value| typed_value(o, Some(value)));
         }),
-        // No attribute of the contract is one of these, and none is made.
-        Some(
-            any_value::Value::KvlistValue(_)
-            | any_value::Value::BytesValue(_)
-            | any_value::Value::StringValueStrindex(_),
-        )
-        | None => {}
+        Some(any_value::Value::KvlistValue(list)) => o.nested("kvlistValue", |o| {
+            o.list("values", &list.values, key_value);
+        }),
+        // Nothing is one of these, and none is made.
+        Some(any_value::Value::BytesValue(_) | any_value::Value::StringValueStrindex(_)) | None => {}
     }
 }
 

@@ -1,7 +1,9 @@
-//! Spans and points as OTLP messages.
+//! Spans, points and log lines as OTLP messages.
 //!
 //! The messages are built here, not by the OpenTelemetry SDK: ids, times, counts of what was dropped and several
 //! resources at once are ours to set, and an SDK would make its own.
+
+mod logs;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,6 +23,8 @@ use opentelemetry_proto::tonic::metrics::v1::{
 };
 use opentelemetry_proto::tonic::resource::v1::Resource as ResourceMessage;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as SpanMessage, span, status};
+
+pub use self::logs::logs_request;
 
 use super::resource::{Resource, Snapshot};
 

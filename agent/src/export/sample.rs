@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use enginetap_core::ids::{ServerId, SpanId, TraceId};
+use enginetap_core::model::log::{Log, LogContext, Severity};
 use enginetap_core::model::metric::{Number, Point};
-use enginetap_core::model::registry::{attr, dim, event, metric, own, span};
+use enginetap_core::model::registry::{attr, dim, event, log, metric, own, span};
 use enginetap_core::model::span::{Attribute, Event, Link, Span, Status, Trace, Value};
 use enginetap_core::time::WallTime;
 
@@ -82,7 +83,25 @@ pub(crate) fn trace() -> Trace {
     ];
     let mut spans = vec![entry(), engine()];
     spans.extend(stages);
-    Trace { server: ServerId(1), sampled: true, spans }
+    Trace { server: ServerId(1), sampled: true, spans, logs: Vec::new() }
+}
+
+/// The content of a request, as a log event.
+pub(crate) fn log() -> Log {
+    let attributes = vec![
+        Attribute { key: attr::OPERATION_NAME.into(), value: "chat".into() },
+        Attribute { key: attr::USAGE_INPUT_TOKENS.into(), value: 20_i64.into() },
+        Attribute { key: attr::INPUT_MESSAGES.into(), value: r#"[{"n":7,"role":"user"}]"#.into() },
+    ];
+    Log {
+        server: ServerId(1),
+        event: Some(log::INFERENCE_DETAILS),
+        severity: Severity::Info,
+        at: WallTime(START + 812 * MS),
+        context: Some(LogContext { trace: TRACE, span: SpanId(1) }),
+        body: None,
+        attributes,
+    }
 }
 
 /// A request that was refused, seen in part.
@@ -96,7 +115,7 @@ pub(crate) fn refused() -> Trace {
     entry.set(attr::LOSS, vec!["gap_bytes".to_owned()]);
     entry.links = vec![Link { trace: TRACE, span: SpanId(1) }];
     entry.status = Status::Error("the prompt \"secret\" is too long".to_owned());
-    Trace { server: ServerId(1), sampled: true, spans: vec![entry] }
+    Trace { server: ServerId(1), sampled: true, spans: vec![entry], logs: Vec::new() }
 }
 
 pub(crate) fn resource() -> Arc<Resource> {

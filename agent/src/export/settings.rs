@@ -20,8 +20,12 @@ pub struct OtlpSettings {
     pub traces: Option<Endpoint>,
     /// Receiver of metrics, if any.
     pub metrics: Option<Endpoint>,
+    /// Receiver of log lines, if any.
+    pub logs: Option<Endpoint>,
     /// How spans are put into batches (`OTEL_BSP_*`).
     pub batch: Batch,
+    /// How log lines are put into batches (`OTEL_BLRP_*`).
+    pub log_batch: Batch,
     /// How often metrics are sent (`OTEL_METRIC_EXPORT_*`).
     pub metric: Period,
 }
@@ -64,7 +68,7 @@ pub struct TlsFiles {
     pub client_key: Option<PathBuf>,
 }
 
-/// How spans are put into batches.
+/// How spans, or log lines, are put into batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Batch {
     /// Most time a span waits before it is sent.
@@ -92,6 +96,13 @@ impl Default for Batch {
     }
 }
 
+impl Batch {
+    /// The defaults of the specification for log lines.
+    fn of_logs() -> Self {
+        Self { delay: Duration::from_secs(1), ..Self::default() }
+    }
+}
+
 impl Default for Period {
     fn default() -> Self {
         Self { interval: Duration::from_secs(60), timeout: Duration::from_secs(30) }
@@ -111,6 +122,7 @@ pub struct OtlpFlags {
 enum Signal {
     Traces,
     Metrics,
+    Logs,
 }
 
 impl Signal {
@@ -118,6 +130,7 @@ impl Signal {
         match self {
             Self::Traces => "TRACES",
             Self::Metrics => "METRICS",
+            Self::Logs => "LOGS",
         }
     }
 
@@ -125,6 +138,7 @@ impl Signal {
         match self {
             Self::Traces => "v1/traces",
             Self::Metrics => "v1/metrics",
+            Self::Logs => "v1/logs",
         }
     }
 }
@@ -196,24 +210,26 @@ impl Environment<'_> {
         })
     }
 
-    fn batch(&self) -> Result<Batch> {
-        let default = Batch::default();
-        let count = |name, default: usize| -> Result<usize> {
-            Ok(self.number(name)?.map_or(default, |n| usize::try_from(n).unwrap_or(usize::MAX)).max(1))
+    /// `prefix`: that of the variables of a signal's batches.
+    fn batch(&self, prefix: &str, default: Batch) -> Result<Batch> {
+        let name = |what| format!("{prefix}_{what}");
+        let count = |what, default: usize| -> Result<usize> {
+            let said = self.number(&name(what))?;
+            Ok(said.map_or(default, |n| usize::try_from(n).unwrap_or(usize::MAX)).max(1))
         };
-        let queue = count("OTEL_BSP_MAX_QUEUE_SIZE", default.queue)?;
+        let queue = count("MAX_QUEUE_SIZE", default.queue)?;
         Ok(Batch {
-            delay: self.millis("OTEL_BSP_SCHEDULE_DELAY")?.unwrap_or(default.delay),
+            delay: self.millis(&name("SCHEDULE_DELAY"))?.unwrap_or(default.delay),
             queue,
-            size: count("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", default.size)?.min(queue),
-            timeout: self.millis("OTEL_BSP_EXPORT_TIMEOUT")?.unwrap_or(default.timeout),
+            size: count("MAX_EXPORT_BATCH_SIZE", default.size)?.min(queue),
+            timeout: self.millis(&name("EXPORT_TIMEOUT"))?.unwrap_or(default.timeout),
         })
     }
 }
 
 impl OtlpSettings {
     /// What flags and environment say together. OTLP is on only where an endpoint is named, or an exporter by
-    /// `OTEL_TRACES_EXPORTER=otlp` or `OTEL_METRICS_EXPORTER=otlp`.
+    /// `OTEL_TRACES_EXPORTER=otlp`, `OTEL_METRICS_EXPORTER=otlp` or `OTEL_LOGS_EXPORTER=otlp`.
     ///
     /// # Errors
     /// A [`Refusal`] that names the variable or flag that cannot be used.
@@ -225,7 +241,9 @@ impl OtlpSettings {
         Ok(Self {
             traces: endpoint(Signal::Traces)?,
             metrics: endpoint(Signal::Metrics)?,
-            batch: environment.batch()?,
+            logs: endpoint(Signal::Logs)?,
+            batch: environment.batch("OTEL_BSP", Batch::default())?,
+            log_batch: environment.batch("OTEL_BLRP", Batch::of_logs())?,
             metric: environment.period()?,
         })
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use enginetap_core::ids::ServerId;
 use enginetap_core::loss::Losses;
+use enginetap_core::model::log::Log;
 use enginetap_core::model::metric::Point;
 use enginetap_core::model::span::Trace;
 use enginetap_core::time::Nanos;
@@ -20,7 +21,7 @@ use tokio::time::{Instant, timeout_at};
 use super::counts::{Counts, count};
 use super::file::{self, File};
 use super::health::Health;
-use super::otlp::{self, Backoff, Full, Sampler, Shared, TraceQueue};
+use super::otlp::{self, Backoff, Batched, Full, Queue, Sampler, Shared};
 use super::prometheus;
 use super::resource::{Resource, Resources, Snapshot};
 use super::settings::{Environment, OtlpFlags, OtlpSettings, Period};
@@ -93,7 +94,8 @@ impl Config {
 pub struct Sinks {
     resources: Mutex<Resources>,
     writers: Vec<Writer>,
-    traces: Option<TraceQueue>,
+    traces: Option<Queue<Trace>>,
+    logs: Option<Queue<Log>>,
     latest: Option<watch::Sender<Arc<Snapshot>>>,
     sampler: Sampler,
     overflow: Overflow,
@@ -117,6 +119,7 @@ impl Sinks {
             resources: Mutex::new(Resources::new(config.resource.clone())),
             writers: writers(&config, &counts)?,
             traces: None,
+            logs: None,
             latest: None,
             sampler: config.sampler,
             overflow: config.overflow,
@@ -126,7 +129,8 @@ impl Sinks {
             exporters: None,
             prometheus: None,
         };
-        if config.otlp.traces.is_some() || config.otlp.metrics.is_some() || config.prometheus.is_some() {
+        let OtlpSettings { traces, metrics, logs, .. } = &config.otlp;
+        if traces.is_some() || metrics.is_some() || logs.is_some() || config.prometheus.is_some() {
             sinks.exporters(&config, &Shared { counts, stop: stopping, backoff: config.backoff })?;
         }
         Ok(sinks)
@@ -138,8 +142,13 @@ impl Sinks {
         let mut tasks = Vec::new();
         let context = runtime.enter();
         if let Some(endpoint) = &config.otlp.traces {
-            let (queue, task) = otlp::traces(endpoint, config.otlp.batch, shared)?;
+            let (queue, task) = otlp::batches(endpoint, config.otlp.batch, shared)?;
             self.traces = Some(queue);
+            tasks.push(runtime.spawn(task));
+        }
+        if let Some(endpoint) = &config.otlp.logs {
+            let (queue, task) = otlp::batches(endpoint, config.otlp.log_batch, shared)?;
+            self.logs = Some(queue);
             tasks.push(runtime.spawn(task));
         }
         let (latest, reader) = watch::channel(Arc::new(Snapshot::default()));
@@ -174,8 +183,12 @@ impl Sinks {
     }
 
     /// A request is over.
-    pub fn trace(&self, trace: Trace) {
+    pub fn trace(&self, mut trace: Trace) {
+        let logs = std::mem::take(&mut trace.logs);
         let resource = self.resources().of(Some(trace.server));
+        if self.sampler.takes(&trace) {
+            logs.into_iter().for_each(|log| self.log(log));
+        }
         let trace = Arc::new(trace);
         for writer in &self.writers {
             writer.put(Item::Trace(resource.clone(), trace.clone()));
@@ -185,10 +198,22 @@ impl Sinks {
         }
     }
 
-    fn offer(&self, queue: &TraceQueue, resource: &Arc<Resource>, trace: &Arc<Trace>) {
-        while let Err(Full) = queue.offer(resource, trace) {
+    /// A line of a log.
+    pub fn log(&self, log: Log) {
+        let resource = self.resources().of(Some(log.server));
+        let log = Arc::new(log);
+        for writer in &self.writers {
+            writer.put(Item::Log(resource.clone(), log.clone()));
+        }
+        if let Some(queue) = &self.logs {
+            self.offer(queue, &resource, &log);
+        }
+    }
+
+    fn offer<T: Batched>(&self, queue: &Queue<T>, resource: &Arc<Resource>, one: &Arc<T>) {
+        while let Err(Full) = queue.offer(resource, one) {
             match self.overflow {
-                Overflow::Drop => return self.counts.queue_full(count(trace.spans.len())),
+                Overflow::Drop => return self.counts.queue_full(count(one.weight())),
                 // The exporter works on a thread of its own, and gives up on what it cannot deliver.
                 Overflow::Wait => thread::sleep(Duration::from_millis(1)),
             }
@@ -238,9 +263,9 @@ impl Sinks {
         let deadline = Instant::now() + most;
         // A receiver that gives up at the deadline needs a moment to say so.
         let grace = deadline + Duration::from_millis(200);
-        let Self { writers, traces, latest, counts, stop, exporters, .. } = self;
+        let Self { writers, traces, logs, latest, counts, stop, exporters, .. } = self;
         let _ = stop.send(Some(deadline));
-        drop((traces, latest));
+        drop((traces, logs, latest));
         let ends = writers.into_iter().map(Writer::end).chain(exporters).collect::<Vec<_>>();
         for end in ends {
             // Late or gone: either way there is nothing to wait for.

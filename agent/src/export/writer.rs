@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 
 use anyhow::{Context, Result};
+use enginetap_core::model::log::Log;
 use enginetap_core::model::span::Trace;
 use tokio::sync::oneshot;
 
@@ -21,6 +22,8 @@ const QUEUE: usize = 1024;
 pub(super) trait Output: Send + 'static {
     /// A request is over.
     fn trace(&mut self, resource: &Arc<Resource>, trace: &Arc<Trace>) -> io::Result<()>;
+    /// A line of a log.
+    fn log(&mut self, resource: &Arc<Resource>, log: &Arc<Log>) -> io::Result<()>;
     /// A reading of all metrics.
     fn metrics(&mut self, snapshot: &Arc<Snapshot>) -> io::Result<()>;
     /// Nothing more comes: writes what was held back.
@@ -40,14 +43,16 @@ pub enum Overflow {
 
 pub(super) enum Item {
     Trace(Arc<Resource>, Arc<Trace>),
+    Log(Arc<Resource>, Arc<Log>),
     Metrics(Arc<Snapshot>),
 }
 
 impl Item {
-    /// Spans or points in it.
+    /// Spans, lines or points in it.
     fn len(&self) -> u64 {
         match self {
             Self::Trace(_, trace) => count(trace.spans.len()),
+            Self::Log(..) => 1,
             Self::Metrics(snapshot) => count(snapshot.len()),
         }
     }
@@ -143,6 +148,7 @@ impl<O: Output> Thread<O> {
     fn take(&mut self, item: &Item) -> std::ops::ControlFlow<()> {
         let written = match item {
             Item::Trace(resource, trace) => self.output.trace(resource, trace),
+            Item::Log(resource, log) => self.output.log(resource, log),
             Item::Metrics(snapshot) => self.output.metrics(snapshot),
         };
         self.judge(written, item.len())
@@ -193,6 +199,10 @@ mod tests {
             drop(self.gate.lock().unwrap());
             self.seen.delivered(1);
             self.error.map_or(Ok(()), |kind| Err(kind.into()))
+        }
+
+        fn log(&mut self, _: &Arc<Resource>, _: &Arc<Log>) -> io::Result<()> {
+            Ok(())
         }
 
         fn metrics(&mut self, _: &Arc<Snapshot>) -> io::Result<()> {

@@ -4,6 +4,7 @@
 //! a state of its own (`vllm`, `sglang`): requests inside the engine, joined to exchanges by the id in the
 //! response. A trace is made when both have ended.
 
+mod details;
 mod entry;
 pub mod exchange;
 mod maker;
@@ -26,8 +27,8 @@ use crate::ids::{Mint, Pid, ServerId};
 use crate::loss::Losses;
 use crate::model::metric::Point;
 use crate::model::span::Trace;
-use crate::settings::Settings;
 use crate::settings::scoped::Scoped;
+use crate::settings::{Settings, Strategy};
 use crate::time::{Clock, MonoTime};
 
 use server::Server;
@@ -212,7 +213,14 @@ impl Lifecycle {
 
     /// The traces finished since the last call.
     pub fn traces(&mut self) -> Vec<Trace> {
-        std::mem::take(&mut self.done)
+        let mut done = std::mem::take(&mut self.done);
+        for trace in &mut done {
+            match self.settings.of(trace.server).content_strategy {
+                Strategy::SpanAttributes => {}
+                Strategy::Event => details::take_content(trace),
+            }
+        }
+        done
     }
 
     /// Losses counted here.

@@ -1,5 +1,6 @@
-//! Spans, events and metrics as plain data, and the one registry of their names.
+//! Spans, events, log lines and metrics as plain data, and the one registry of their names.
 
+pub mod log;
 pub mod metric;
 pub mod registry;
 pub mod span;

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use crate::ids::{ServerId, SpanId, TraceId};
+use crate::model::log::Log;
 use crate::time::WallTime;
 
 /// The spans of one request: the root first, each parent before its children.
@@ -14,6 +15,8 @@ pub struct Trace {
     pub sampled: bool,
     /// The spans.
     pub spans: Vec<Span>,
+    /// Log events that go where the spans go.
+    pub logs: Vec<Log>,
 }
 
 /// One span.

@@ -54,13 +54,13 @@ impl Switch {
             | Self::SglangEnabled
             | Self::Content
             | Self::ContentLimit
+            | Self::ContentStrategy
             | Self::VllmMetrics
             | Self::VllmLevel
             | Self::SglangMetrics
             | Self::SglangLevel
             | Self::EventLimit => true,
-            Self::ContentStrategy
-            | Self::VllmRequestLog
+            Self::VllmRequestLog
             | Self::VllmIterationLog
             | Self::VllmLogTraceContext
             | Self::VllmLogLevel

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use enginetap_core::time::WallTime;
 use proptest::prelude::*;
 
-use super::super::message::{metrics_request, trace_request};
+use super::super::message::{logs_request, metrics_request, trace_request};
 use super::super::resource::Resources;
 use super::super::sample;
 use super::*;
@@ -32,6 +32,13 @@ fn what_is_written_reads_back_as_the_same_traces() {
 fn what_is_written_reads_back_as_the_same_metrics() {
     let message = metrics_message();
     let read: ExportMetricsServiceRequest = serde_json::from_str(&metrics(&message)).unwrap();
+    assert_eq!(read, message);
+}
+
+#[test]
+fn what_is_written_reads_back_as_the_same_log_lines() {
+    let message = logs_request(&[(sample::resource(), Arc::new(sample::log()))]);
+    let read: ExportLogsServiceRequest = serde_json::from_str(&logs(&message)).unwrap();
     assert_eq!(read, message);
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use http::{HeaderMap, Uri};
+use opentelemetry_proto::tonic::collector::logs::v1::logs_service_client::LogsServiceClient;
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
 use prost::Message;
@@ -64,6 +65,15 @@ impl Client {
                 let answer = client.export(self.request(message.clone())).await.map_err(failure)?;
                 let partial = answer.into_inner().partial_success.unwrap_or_default();
                 Ok(Accepted::partial(partial.rejected_data_points, partial.error_message))
+            }
+            Payload::Logs(message) => {
+                let mut client = LogsServiceClient::new(self.channel.clone());
+                if self.gzip {
+                    client = client.send_compressed(CompressionEncoding::Gzip);
+                }
+                let answer = client.export(self.request(message.clone())).await.map_err(failure)?;
+                let partial = answer.into_inner().partial_success.unwrap_or_default();
+                Ok(Accepted::partial(partial.rejected_log_records, partial.error_message))
             }
         }
     }

@@ -75,6 +75,8 @@ impl Client {
         let plain = match (payload, self.json) {
             (Payload::Traces(message), false) => message.encode_to_vec(),
             (Payload::Metrics(message), false) => message.encode_to_vec(),
+            (Payload::Logs(message), false) => message.encode_to_vec(),
+            (Payload::Logs(message), true) => json::logs(message).into_bytes(),
             (Payload::Traces(message), true) => json::traces(message).into_bytes(),
             (Payload::Metrics(message), true) => json::metrics(message).into_bytes(),
         };

@@ -14,7 +14,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
+use enginetap_core::model::log::Log;
 use enginetap_core::model::span::Trace;
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use tokio::sync::{mpsc, watch};
@@ -25,7 +27,7 @@ pub use self::sampler::Sampler;
 
 use self::client::{Accepted, Client};
 use super::counts::{Counts, count};
-use super::message::{metrics_request, trace_request};
+use super::message::{logs_request, metrics_request, trace_request};
 use super::resource::{Resource, Snapshot};
 use super::settings::{Batch, Endpoint, Period};
 
@@ -33,34 +35,69 @@ use super::settings::{Batch, Endpoint, Period};
 pub(super) type Stop = watch::Receiver<Option<Instant>>;
 
 /// What is to be sent.
-enum Payload {
+pub(super) enum Payload {
     /// Traces.
     Traces(ExportTraceServiceRequest),
     /// Metrics.
     Metrics(ExportMetricsServiceRequest),
+    /// Log lines.
+    Logs(ExportLogsServiceRequest),
 }
 
-type Entry = (Arc<Resource>, Arc<Trace>);
+type Entry<T> = (Arc<Resource>, Arc<T>);
 
-/// The way into the trace exporter: bounded in spans.
-pub(super) struct TraceQueue {
-    entries: mpsc::UnboundedSender<Entry>,
+/// What is sent in batches.
+pub(super) trait Batched: Send + Sync + Sized + 'static {
+    /// What a receiver calls them.
+    const SIGNAL: &'static str;
+    /// Spans or lines in it.
+    fn weight(&self) -> usize;
+    /// A batch as one request.
+    fn payload(entries: &[Entry<Self>]) -> Payload;
+}
+
+impl Batched for Trace {
+    const SIGNAL: &'static str = "traces";
+
+    fn weight(&self) -> usize {
+        self.spans.len()
+    }
+
+    fn payload(entries: &[Entry<Self>]) -> Payload {
+        Payload::Traces(trace_request(entries))
+    }
+}
+
+impl Batched for Log {
+    const SIGNAL: &'static str = "logs";
+
+    fn weight(&self) -> usize {
+        1
+    }
+
+    fn payload(entries: &[Entry<Self>]) -> Payload {
+        Payload::Logs(logs_request(entries))
+    }
+}
+
+/// The way into an exporter of batches: bounded in spans, or in lines.
+pub(super) struct Queue<T> {
+    entries: mpsc::UnboundedSender<Entry<T>>,
     waiting: Arc<AtomicUsize>,
     limit: usize,
 }
 
-impl TraceQueue {
-    /// Hands a trace over; gives it back where there is no room. A trace larger than the whole queue fits into
-    /// an empty one.
-    pub(super) fn offer(&self, resource: &Arc<Resource>, trace: &Arc<Trace>) -> Result<(), Full> {
-        let spans = trace.spans.len();
-        let before = self.waiting.fetch_add(spans, Ordering::AcqRel);
-        if before > 0 && before.saturating_add(spans) > self.limit {
-            self.waiting.fetch_sub(spans, Ordering::AcqRel);
+impl<T: Batched> Queue<T> {
+    /// Hands one over; gives it back where there is no room. One larger than the whole queue fits into an empty one.
+    pub(super) fn offer(&self, resource: &Arc<Resource>, one: &Arc<T>) -> Result<(), Full> {
+        let weight = one.weight();
+        let before = self.waiting.fetch_add(weight, Ordering::AcqRel);
+        if before > 0 && before.saturating_add(weight) > self.limit {
+            self.waiting.fetch_sub(weight, Ordering::AcqRel);
             return Err(Full);
         }
         // The receiver lives until this sender is dropped.
-        self.entries.send((resource.clone(), trace.clone())).map_err(|_| Full)
+        self.entries.send((resource.clone(), one.clone())).map_err(|_| Full)
     }
 }
 
@@ -79,20 +116,20 @@ struct Receiver {
     complaints: Complaints,
 }
 
-/// Sets up the export of traces. Must be called in the context of the runtime that is to run the task.
+/// Sets up the export of traces, or of log lines. Must be called in the context of the runtime that is to run the task.
 ///
 /// # Errors
 /// When the endpoint's TLS files cannot be used.
-pub(super) fn traces(
+pub(super) fn batches<T: Batched>(
     endpoint: &Endpoint,
     batch: Batch,
     shared: &Shared,
-) -> Result<(TraceQueue, impl Future<Output = ()> + use<>)> {
-    let receiver = Receiver::new(endpoint, "traces", batch.timeout, shared)?;
+) -> Result<(Queue<T>, impl Future<Output = ()> + use<T>)> {
+    let receiver = Receiver::new(endpoint, T::SIGNAL, batch.timeout, shared)?;
     let (entries, incoming) = mpsc::unbounded_channel();
     let waiting = Arc::new(AtomicUsize::new(0));
-    let queue = TraceQueue { entries, waiting: waiting.clone(), limit: batch.queue };
-    Ok((queue, run_traces(receiver, incoming, waiting, batch)))
+    let queue = Queue { entries, waiting: waiting.clone(), limit: batch.queue };
+    Ok((queue, run_batches(receiver, incoming, waiting, batch)))
 }
 
 /// Sets up the export of metrics. Must be called in the context of the runtime that is to run the task.
@@ -120,26 +157,26 @@ pub(super) struct Shared {
     pub(super) backoff: Backoff,
 }
 
-async fn run_traces(
+async fn run_batches<T: Batched>(
     mut receiver: Receiver,
-    mut incoming: mpsc::UnboundedReceiver<Entry>,
+    mut incoming: mpsc::UnboundedReceiver<Entry<T>>,
     waiting: Arc<AtomicUsize>,
     batch: Batch,
 ) {
     while let Some(first) = incoming.recv().await {
-        let mut spans = first.1.spans.len();
+        let mut weight = first.1.weight();
         let mut entries = vec![first];
         let until = Instant::now() + batch.delay;
-        while spans < batch.size {
+        while weight < batch.size {
             // Time out: the batch goes as it is. No sender any more: the same.
             let Ok(Some(entry)) = timeout_at(until, incoming.recv()).await else { break };
-            spans += entry.1.spans.len();
+            weight += entry.1.weight();
             entries.push(entry);
         }
-        let request = trace_request(&entries);
+        let payload = T::payload(&entries);
         drop(entries);
-        waiting.fetch_sub(spans, Ordering::AcqRel);
-        receiver.send(Payload::Traces(request), count(spans)).await;
+        waiting.fetch_sub(weight, Ordering::AcqRel);
+        receiver.send(payload, count(weight)).await;
     }
 }
 

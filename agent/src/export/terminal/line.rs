@@ -137,7 +137,7 @@ pub(super) fn timestamp(WallTime(nanos): WallTime) -> Timestamp {
 }
 
 /// The time of day.
-fn clock(at: WallTime, zone: &TimeZone) -> String {
+pub(super) fn clock(at: WallTime, zone: &TimeZone) -> String {
     timestamp(at).to_zoned_datetime(zone.clone()).strftime("%H:%M:%S%.3f").to_string()
 }
 

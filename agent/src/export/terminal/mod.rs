@@ -1,6 +1,7 @@
 //! The terminal: a line per finished request, a tree of its spans, the engines' state; or a JSON object per request.
 
 mod line;
+mod log;
 mod ndjson;
 mod row;
 mod status;
@@ -12,6 +13,7 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use std::sync::Arc;
 
 use clap::ColorChoice;
+use enginetap_core::model::log::Log;
 use enginetap_core::model::span::Trace;
 use enginetap_core::time::Nanos;
 use jiff::tz::TimeZone;
@@ -132,6 +134,14 @@ impl Output for Terminal {
             Some(line) => writeln!(self.out, "{line}"),
             None => Ok(()),
         }
+    }
+
+    fn log(&mut self, _: &Arc<Resource>, log: &Arc<Log>) -> io::Result<()> {
+        if self.look.json {
+            return Ok(());
+        }
+        let line = log::line(log, self.look.content, &self.zone);
+        writeln!(self.out, "{}", Paint(self.look.color).paint(Tone::Dim, &line))
     }
 
     fn metrics(&mut self, snapshot: &Arc<Snapshot>) -> io::Result<()> {

@@ -167,7 +167,7 @@ fn event_text(event: &Event, zero: WallTime, content: bool) -> String {
     text
 }
 
-fn shown(key: &str, value: &Value, content: bool) -> String {
+pub(super) fn shown(key: &str, value: &Value, content: bool) -> String {
     let arguments = key.contains(".tool_calls.") && key.ends_with(".arguments");
     if !content && (arguments || CONTENT.contains(&key)) {
         return HIDDEN.to_owned();

@@ -13,6 +13,8 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server::{LogsService, LogsServiceServer};
+use opentelemetry_proto::tonic::collector::logs::v1::{ExportLogsServiceRequest, ExportLogsServiceResponse};
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{
     MetricsService, MetricsServiceServer,
 };
@@ -160,6 +162,7 @@ pub(super) struct Grpc {
     pub(super) failures: Arc<Mutex<Vec<Status>>>,
     pub(super) traces: Arc<Mutex<Vec<ExportTraceServiceRequest>>>,
     pub(super) metrics: Arc<Mutex<Vec<ExportMetricsServiceRequest>>>,
+    pub(super) logs: Arc<Mutex<Vec<ExportLogsServiceRequest>>>,
     pub(super) metadata: Arc<Mutex<Vec<MetadataMap>>>,
 }
 
@@ -186,7 +189,9 @@ impl Grpc {
     pub(super) fn serve(&self, listener: TcpListener) {
         let traces = TraceServiceServer::new(self.clone()).accept_compressed(CompressionEncoding::Gzip);
         let metrics = MetricsServiceServer::new(self.clone()).accept_compressed(CompressionEncoding::Gzip);
-        let server = tonic::transport::Server::builder().add_service(traces).add_service(metrics);
+        let logs = LogsServiceServer::new(self.clone()).accept_compressed(CompressionEncoding::Gzip);
+        let server =
+            tonic::transport::Server::builder().add_service(traces).add_service(metrics).add_service(logs);
         tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
     }
 
@@ -218,5 +223,17 @@ impl MetricsService for Grpc {
         self.fail()?;
         self.metrics.lock().unwrap().push(request.into_inner());
         Ok(tonic::Response::new(ExportMetricsServiceResponse::default()))
+    }
+}
+
+#[async_trait]
+impl LogsService for Grpc {
+    async fn export(
+        &self,
+        request: tonic::Request<ExportLogsServiceRequest>,
+    ) -> Result<tonic::Response<ExportLogsServiceResponse>, Status> {
+        self.fail()?;
+        self.logs.lock().unwrap().push(request.into_inner());
+        Ok(tonic::Response::new(ExportLogsServiceResponse::default()))
     }
 }

@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use enginetap_core::loss::Loss;
+use enginetap_core::model::span::Trace;
 use http::{Response, StatusCode};
 use http_body_util::Full;
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTracePartialSuccess, ExportTraceServiceRequest, ExportTraceServiceResponse,
@@ -18,7 +20,7 @@ use tonic::Status;
 use super::collector::{Grpc, Http, Identity, ok, status};
 use crate::cli;
 use crate::exit::Exit;
-use crate::export::message::{metrics_request, trace_request};
+use crate::export::message::{logs_request, metrics_request, trace_request};
 use crate::export::resource::Resources;
 use crate::export::settings::Environment;
 use crate::export::{Backoff, Config, Overflow, Sinks, sample};
@@ -113,6 +115,48 @@ async fn http_carries_the_messages_as_json() {
     let read: ExportMetricsServiceRequest = serde_json::from_slice(&got[0].body).unwrap();
     assert_eq!(read, wanted_metrics());
     assert_eq!(got[0].headers["content-type"], "application/json");
+}
+
+#[tokio::test]
+async fn log_lines_reach_a_receiver_over_every_protocol_with_their_trace_or_alone() {
+    let wanted = logs_request(&[(sample::resource(), Arc::new(sample::log()))]);
+    for protocol in ["grpc", "http/protobuf", "http/json"] {
+        let (grpc, http) = (Grpc::default(), Http::default());
+        let address = match protocol {
+            "grpc" => grpc.start().await,
+            _ => http.start(Arc::new(ok)).await,
+        };
+        let variables = [("OTEL_EXPORTER_OTLP_PROTOCOL", protocol), ("OTEL_BLRP_SCHEDULE_DELAY", "10")];
+        let sinks = sinks(address, Overflow::Drop, &variables);
+        sinks.log(sample::log());
+        assert_eq!(lost(&sinks.shutdown(LONG).await), (0, 0), "{protocol}");
+        let got = http.got();
+        assert!(got.iter().all(|got| got.path == "/v1/logs"), "{got:?}");
+        let read = match protocol {
+            "grpc" => grpc.logs.lock().unwrap().clone(),
+            "http/json" => got.iter().map(|got| serde_json::from_slice(&got.body).unwrap()).collect(),
+            _ => {
+                got.iter().map(|got| ExportLogsServiceRequest::decode(got.body.as_slice()).unwrap()).collect()
+            }
+        };
+        assert_eq!(read, std::slice::from_ref(&wanted), "{protocol}");
+    }
+}
+
+#[tokio::test]
+async fn the_events_of_a_trace_that_is_not_sampled_are_not_sent_either() {
+    let collector = Grpc::default();
+    let address = collector.start().await;
+    let variables = [("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"), ("OTEL_TRACES_SAMPLER", "always_off")];
+    let unsampled = sinks(address, Overflow::Drop, &variables);
+    let trace = Trace { logs: vec![sample::log()], ..sample::trace() };
+    unsampled.trace(trace.clone());
+    unsampled.shutdown(LONG).await;
+    assert!(collector.logs.lock().unwrap().is_empty());
+    let sampled = sinks(address, Overflow::Drop, &[("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")]);
+    sampled.trace(trace);
+    sampled.shutdown(LONG).await;
+    assert_eq!(collector.logs.lock().unwrap().len(), 1);
 }
 
 #[tokio::test]

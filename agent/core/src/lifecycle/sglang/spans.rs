@@ -60,7 +60,10 @@ pub(super) fn trace(parts: &Parts<'_>, settings: &Settings, clock: Clock, mint: 
             spans.extend(threads.spans);
         }
     }
-    Made { trace: Trace { server: parts.server.id, sampled: caller.sampled(), spans }, unseen }
+    Made {
+        trace: Trace { server: parts.server.id, sampled: caller.sampled(), spans, logs: Vec::new() },
+        unseen,
+    }
 }
 
 /// `{role} Req {first 8 characters of rid}`.

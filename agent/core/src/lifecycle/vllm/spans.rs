@@ -44,7 +44,7 @@ pub(super) fn trace(parts: &Parts<'_>, settings: &Settings, clock: Clock, mint: 
             spans.extend(children);
         }
     }
-    Trace { server: parts.server.id, sampled: caller.sampled(), spans }
+    Trace { server: parts.server.id, sampled: caller.sampled(), spans, logs: Vec::new() }
 }
 
 fn entry(exchange: &Exchange, parts: &Parts<'_>, parent: Option<SpanId>, maker: &mut Maker<'_>) -> Span {

@@ -10,6 +10,8 @@ use crate::model::span::{Span, Status, Value};
 use crate::settings::VllmLevel;
 use crate::time::{EngineTime, EpochTime, Nanos, WallTime};
 
+mod content;
+
 const PID: Pid = Pid(10);
 const SERVER: ServerId = ServerId(1);
 /// Wall clock minus monotonic clock in these tests.

@@ -74,6 +74,7 @@ impl Session {
                     | Fact::Detached(_)
                     | Fact::Snapshot(_)
                     | Fact::FrontendSnapshot(_)
+                    | Fact::V0Snapshot(_)
                     | Fact::Shared(_) => {}
                 },
                 Input::Record(bytes) => {
@@ -154,6 +155,8 @@ pub fn at(signal: &EngineSignal) -> MonoTime {
         | EngineSignal::Aborted { at, .. }
         | EngineSignal::Step { at, .. }
         | EngineSignal::Ready { at, .. }
+        | EngineSignal::Outputs { at, .. }
+        | EngineSignal::Failed { at, .. }
         | EngineSignal::Dead { at } => *at,
     }
 }
@@ -166,6 +169,8 @@ pub fn timeless(mut signal: EngineSignal) -> EngineSignal {
         | EngineSignal::Aborted { at, .. }
         | EngineSignal::Step { at, .. }
         | EngineSignal::Ready { at, .. }
+        | EngineSignal::Outputs { at, .. }
+        | EngineSignal::Failed { at, .. }
         | EngineSignal::Dead { at } => *at = MonoTime(0),
     }
     signal

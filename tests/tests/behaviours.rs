@@ -421,6 +421,7 @@ fn a_version_that_nobody_listed_is_read_by_the_field_orders_of_its_sources() {
                 | Fact::Detached(_)
                 | Fact::Snapshot(_)
                 | Fact::FrontendSnapshot(_)
+                | Fact::V0Snapshot(_)
                 | Fact::Shared(_) => None,
             },
             Input::Record(_) => None,

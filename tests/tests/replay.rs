@@ -248,6 +248,7 @@ fn unix_conn(input: &Input) -> Option<u64> {
             | Fact::Detached(_)
             | Fact::Snapshot(_)
             | Fact::FrontendSnapshot(_)
+            | Fact::V0Snapshot(_)
             | Fact::Shared(_) => None,
         },
         Input::Record(_) => None,

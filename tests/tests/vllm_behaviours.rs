@@ -101,6 +101,8 @@ fn a_client_that_goes_away_is_an_abort_and_no_output_follows() {
             EngineSignal::Added { .. }
             | EngineSignal::Step { .. }
             | EngineSignal::Ready { .. }
+            | EngineSignal::Outputs { .. }
+            | EngineSignal::Failed { .. }
             | EngineSignal::Dead { .. } => None,
         });
     assert_eq!(aborted.as_deref(), Some([id.to_owned()].as_slice()));
@@ -213,6 +215,10 @@ fn is_cut(signal: &EngineSignal) -> bool {
     match signal {
         EngineSignal::Step { step, .. } => step.cut,
         EngineSignal::Added { request, .. } => request.cut,
-        EngineSignal::Aborted { .. } | EngineSignal::Ready { .. } | EngineSignal::Dead { .. } => false,
+        EngineSignal::Aborted { .. }
+        | EngineSignal::Ready { .. }
+        | EngineSignal::Outputs { .. }
+        | EngineSignal::Failed { .. }
+        | EngineSignal::Dead { .. } => false,
     }
 }

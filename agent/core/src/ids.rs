@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// A process id (tgid) in the initial PID namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Pid(pub u32);
 

@@ -115,6 +115,12 @@ impl EpochTime {
     pub fn wall(self) -> WallTime {
         WallTime(nanos_of(self.0))
     }
+
+    /// Seconds since `earlier`, computed as the engine computes it: one subtraction of doubles.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Seconds {
+        Seconds(self.0 - earlier.0)
+    }
 }
 
 impl Seconds {

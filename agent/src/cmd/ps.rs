@@ -71,7 +71,7 @@ pub struct Parallel {
 pub enum Attachable {
     /// Requests and the engine's inside.
     Yes,
-    /// HTTP only: the engine runs inside the API server and talks over no socket, or is vLLM's V0 engine.
+    /// HTTP only: the engine runs inside the API server and talks over no socket.
     HttpOnly,
     /// Its processes are still coming up; it can be attached to already.
     Starting,
@@ -144,7 +144,7 @@ impl Attachable {
         let no_engine = server.family.with_roles(&[Role::EngineCore]).is_empty();
         match (server.family.engine, server.family.root.origin) {
             (Engine::Vllm | Engine::Sglang, _) if !server.readable => Self::NeedsRights,
-            (Engine::Vllm, _) if server.v0 || server.launch.in_process => Self::HttpOnly,
+            (Engine::Vllm, _) if server.launch.in_process => Self::HttpOnly,
             (Engine::Vllm | Engine::Sglang, Origin::Launched) if no_engine => Self::Starting,
             (Engine::Vllm | Engine::Sglang, Origin::Launched | Origin::Embedded | Origin::Orphan) => {
                 Self::Yes

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use enginetap_core::capture::fact::Engine;
-use enginetap_core::dialect::schema::{SOURCE, Schema, SchemaError, sglang};
+use enginetap_core::dialect::schema::{SAMPLING, SOURCE, Schema, SchemaError, sglang};
 use enginetap_core::ids::Pid;
 
 use super::proc::Proc;
@@ -43,9 +43,7 @@ pub fn find(proc: &Proc, engine: Engine, pids: &[Pid]) -> Option<Package> {
 fn read(root: &Root, engine: Engine, folder: PathBuf) -> Package {
     let version = version(root, engine.name(), &folder);
     let (file, read) = match engine {
-        Engine::Vllm => {
-            (SOURCE, root.text(&folder.join(SOURCE), SOURCE_LIMIT).map(|text| Schema::read(&text)))
-        }
+        Engine::Vllm => (SOURCE, vllm_schema(root, &folder)),
         Engine::Sglang => (sglang::MESSAGES, sglang_schema(root, &folder)),
     };
     let file = folder.join(file);
@@ -60,6 +58,25 @@ fn read(root: &Root, engine: Engine, folder: PathBuf) -> Package {
         }
     });
     Package { folder, version, schema }
+}
+
+/// V1's message classes; and, for V0's pickles, the sampling parameters: versions of before 0.8 have only those in a form
+/// that is known.
+fn vllm_schema(root: &Root, folder: &Path) -> Option<Result<Schema, SchemaError>> {
+    let text = |file: &str| root.text(&folder.join(file), SOURCE_LIMIT);
+    let messages = text(SOURCE).map(|text| Schema::read(&text));
+    let sampling = text(SAMPLING);
+    if let (None | Some(Err(_)), Some(sampling)) = (&messages, &sampling) {
+        let mut schema = Schema::default();
+        schema.read_sampling(sampling);
+        return if schema.classes.is_empty() { messages } else { Some(Ok(schema)) };
+    }
+    messages.map(|schema| {
+        schema.map(|mut schema| {
+            schema.read_sampling(&sampling.unwrap_or_default());
+            schema
+        })
+    })
 }
 
 /// SGLang's message classes and its sampling parameters are in files of their own.

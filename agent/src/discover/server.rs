@@ -148,6 +148,7 @@ impl Instance {
             schema: self.package.as_ref().and_then(|package| package.schema.clone()),
             resource: self.resource(host),
             sglang: self.launch.sglang.clone(),
+            v0: self.v0,
         }
     }
 

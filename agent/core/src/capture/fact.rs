@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::dialect::schema::Schema;
 use crate::dialect::signal::sglang::{FrontendSnapshot, Snapshot};
+use crate::dialect::signal::vllm_v0::V0Snapshot;
 use crate::ids::{ConnId, Fd, Pid, ServerId};
 use crate::time::{Clock, MonoTime};
 
@@ -24,6 +25,8 @@ pub enum Fact {
     Snapshot(Snapshot),
     /// A frontend's objects, as they were read.
     FrontendSnapshot(FrontendSnapshot),
+    /// What was read of a vLLM V0 engine outside its messages.
+    V0Snapshot(V0Snapshot),
     /// A shared-memory state that a scheduler published, as its bytes.
     Shared(Shared),
     /// A server has ended, or the agent stopped looking at it: whatever is unfinished is ended as it stands.
@@ -69,6 +72,9 @@ pub struct Server {
     /// How an SGLang server was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sglang: Option<SglangLaunch>,
+    /// Whether it runs vLLM's V0 engine.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub v0: bool,
 }
 
 /// What an SGLang server was told at its start that decides how its messages and moments read; the engine's defaults

@@ -90,6 +90,7 @@ pub fn import<'a>(
 fn server(evidence: &Evidence, engine: Engine, version: Option<&str>) -> Server {
     Server {
         sglang: None,
+        v0: evidence.v0,
         id: SERVER,
         engine,
         version: version.or(evidence.version()).map(String::from),

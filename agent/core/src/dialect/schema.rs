@@ -14,6 +14,12 @@ use serde::{Deserialize, Serialize};
 /// The file of vLLM's package that holds the message classes, for [`Schema::read`].
 pub const SOURCE: &str = "v1/engine/__init__.py";
 
+/// The file of vLLM's package that holds `SamplingParams`, whose order V0's pickles go by.
+pub const SAMPLING: &str = "sampling_params.py";
+
+/// vLLM's class of sampling parameters.
+pub const SAMPLING_PARAMS: &str = "SamplingParams";
+
 /// Field orders of one engine version's message classes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Schema {
@@ -32,7 +38,8 @@ pub struct Schema {
     /// Names and first bytes of `EngineCoreRequestType`; empty: those of the newest known version.
     #[serde(default)]
     pub request_types: Vec<(String, u32)>,
-    /// SGLang: classes with their fields in order (see [`sglang`]); vLLM's have fields of their own above.
+    /// Classes with their fields in order: SGLang's (see [`sglang`]), and vLLM's [`SAMPLING_PARAMS`]. vLLM's messages
+    /// have fields of their own above.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<(String, Vec<String>)>,
 }
@@ -71,6 +78,31 @@ impl Schema {
             request_types: members("EngineCoreRequestType"),
             classes: Vec::new(),
         })
+    }
+
+    /// Takes in the order of `SamplingParams` from the text of `vllm/sampling_params.py`.
+    pub fn read_sampling(&mut self, source: &str) {
+        let classes = Classes::read(source);
+        let fields: Vec<String> = classes.fields(SAMPLING_PARAMS).into_iter().map(String::from).collect();
+        if !fields.is_empty() {
+            self.classes.push((SAMPLING_PARAMS.to_owned(), fields));
+        }
+    }
+
+    /// The fields of a class among [`Schema::classes`].
+    #[must_use]
+    pub fn fields(&self, class: &str) -> Option<&[String]> {
+        self.classes.iter().find(|(name, _)| name == class).map(|(_, fields)| fields.as_slice())
+    }
+
+    /// The orders of `SamplingParams` that V0's versions had, that of this version first.
+    #[must_use]
+    pub fn sampling_orders(version: Option<&str>) -> Vec<Vec<String>> {
+        let minor = version.and_then(minor).unwrap_or(u32::MAX);
+        let rows = table::SAMPLING.iter();
+        let (mut likely, others): (Vec<_>, Vec<_>) = rows.rev().partition(|(since, _)| *since <= minor);
+        likely.extend(others);
+        likely.into_iter().map(|(_, row)| row.split_whitespace().map(String::from).collect()).collect()
     }
 
     /// The field orders of a version (`0.32.0`, `0.9.2.post2+cpu`), or of the nearest lower one that is known;

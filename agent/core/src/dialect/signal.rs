@@ -1,6 +1,9 @@
 //! Signals: what the bytes meant. The dialects make them, the lifecycle eats them.
 
 pub mod sglang;
+pub mod vllm_v0;
+
+use vllm_v0::V0Output;
 
 use crate::ids::ExchangeId;
 use crate::time::{EngineTime, EpochTime, MonoTime};
@@ -222,7 +225,21 @@ pub enum EngineSignal {
         /// What it told.
         ready: EngineReady,
     },
-    /// The engine died (`ENGINE_CORE_DEAD`).
+    /// The V0 engine reported what requests got.
+    Outputs {
+        /// When the message's last byte was received by the frontend.
+        at: MonoTime,
+        /// What each got.
+        outputs: Vec<V0Output>,
+    },
+    /// The V0 engine could not serve a request.
+    Failed {
+        /// When.
+        at: MonoTime,
+        /// The request's id.
+        id: String,
+    },
+    /// The engine died (`ENGINE_CORE_DEAD`; V0: it told its client that it is broken).
     Dead {
         /// When.
         at: MonoTime,

@@ -1,4 +1,4 @@
-//! The vLLM V1 dialect: what API server and EngineCore tell each other.
+//! The vLLM dialect: what API server and EngineCore tell each other (V1), and what API server and engine of V0 do (`v0`).
 //!
 //! The same [`Decoder`] takes both directions, captured on either side: a message says by its shape what it is.
 //! Field orders come from a [`Schema`]; a message that does not fit it is read by the shape of its elements.
@@ -15,6 +15,7 @@ mod shape;
 mod stats;
 mod step;
 mod tensor;
+pub mod v0;
 
 use crate::dialect::schema::Schema;
 use crate::dialect::signal::EngineSignal;
@@ -36,6 +37,7 @@ pub struct Options {
 pub struct Decoder {
     layout: Layout,
     options: Options,
+    v0: v0::Decoder,
 }
 
 /// What an engine whose process died leaves on the output socket (`EngineCoreProc.ENGINE_CORE_DEAD`).
@@ -73,11 +75,13 @@ impl Decoder {
     #[must_use]
     pub fn new(schema: Option<&Schema>, version: Option<&str>, options: Options) -> Self {
         let table = || version.and_then(Schema::for_version);
-        let layout = match schema {
+        let v0 = v0::Decoder::new(schema, version, options);
+        // Of a version that has V0's messages only there is no order of V1's.
+        let layout = match schema.filter(|schema| !schema.request.is_empty()) {
             Some(schema) => Layout::new(schema),
             None => table().map_or_else(Layout::default, |schema| Layout::new(&schema)),
         };
-        Self { layout, options }
+        Self { layout, options, v0 }
     }
 
     /// What a message means. `None`: nothing that matters here (handshakes, notifications, other protocols).
@@ -94,6 +98,8 @@ impl Decoder {
         let signal = match frames {
             [[kind], body, aux @ ..] if *kind <= kind::LAST => self.request(*kind, body, aux, cut, at),
             [body] if *body == DEAD => Ok(EngineSignal::Dead { at }),
+            // A frame after it holds logits processors.
+            [body, ..] if v0::is_pickle(body) => self.v0.decode(body, cut, at),
             [body, aux @ ..] => self.answer(body, aux, cut, at),
             [] => Err(Refusal::Other),
         };

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use crate::capture::fact;
 use crate::capture::record::Mark;
 use crate::dialect::signal::sglang::{FrontendSnapshot, SglangSignal, Snapshot};
+use crate::dialect::signal::vllm_v0::V0Snapshot;
 use crate::dialect::signal::{ApiSignal, EngineSignal};
 use crate::dialect::vocabulary::Vocabulary;
 use crate::hash::Map;
@@ -171,6 +172,11 @@ impl Lifecycle {
     /// What a frontend's objects held.
     pub fn frontend_snapshot(&mut self, snapshot: FrontendSnapshot) {
         self.with(snapshot.pid, |server, _| server.frontend_snapshot(snapshot));
+    }
+
+    /// What was read of a vLLM V0 engine outside its messages.
+    pub fn v0_snapshot(&mut self, snapshot: V0Snapshot) {
+        self.with(snapshot.pid, |server, context| server.v0_snapshot(snapshot, context));
     }
 
     /// A probed function of a process was entered.

@@ -6,6 +6,7 @@ use super::{Context, sglang, vllm};
 use crate::capture::fact::{self, Engine};
 use crate::capture::record::Mark;
 use crate::dialect::signal::sglang::{FrontendSnapshot, SglangSignal, Snapshot};
+use crate::dialect::signal::vllm_v0::V0Snapshot;
 use crate::dialect::signal::{ApiSignal, EngineSignal};
 use crate::dialect::vocabulary::Vocabulary;
 use crate::ids::Pid;
@@ -39,7 +40,7 @@ impl Server {
     /// It is known better.
     pub fn learn(&mut self, fact: fact::Server) {
         match self {
-            Self::Vllm(server) => server.fact = fact,
+            Self::Vllm(server) => server.learn(fact),
             Self::Sglang(server) => server.fact = fact,
         }
     }
@@ -100,6 +101,14 @@ impl Server {
         }
     }
 
+    /// What was read of a vLLM V0 engine outside its messages.
+    pub fn v0_snapshot(&mut self, snapshot: V0Snapshot, context: &mut Context<'_>) {
+        match self {
+            Self::Vllm(server) => server.v0_snapshot(snapshot, context),
+            Self::Sglang(_) => {}
+        }
+    }
+
     /// A probed function of a process was entered.
     pub fn mark(&mut self, pid: Pid, mark: Mark, at: MonoTime) {
         match (self, mark) {
@@ -143,7 +152,7 @@ impl Server {
     /// It has ended: its gauges say nothing any more.
     pub fn stopped(&mut self) {
         match self {
-            Self::Vllm(server) => server.cores.values_mut().for_each(|core| core.state = None),
+            Self::Vllm(server) => server.server_stopped(),
             Self::Sglang(_) => {}
         }
     }

@@ -154,6 +154,10 @@ impl Pipeline {
             Fact::Conn(conn) => self.conn(conn),
             Fact::Snapshot(snapshot) => self.lifecycle.snapshot(snapshot),
             Fact::FrontendSnapshot(snapshot) => self.lifecycle.frontend_snapshot(snapshot),
+            Fact::V0Snapshot(snapshot) => {
+                self.lifecycle.v0_snapshot(snapshot);
+                self.collect();
+            }
             Fact::Shared(shared) => self.shared(&shared),
             Fact::Detached(server) => {
                 self.lifecycle.detached(server, self.now);

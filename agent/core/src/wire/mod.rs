@@ -5,6 +5,7 @@ pub mod json;
 pub mod lines;
 pub mod msgpack;
 pub mod pickle;
+pub mod promdb;
 pub mod sse;
 pub mod zmtp;
 

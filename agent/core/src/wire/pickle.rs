@@ -16,7 +16,7 @@ mod text;
 mod view;
 
 pub use array::{Integers, IntegersIter};
-pub use view::{Class, Instance, Items, Object, Pairs, Pickle};
+pub use view::{Class, Instance, Items, Made, Object, Pairs, Pickle};
 
 use machine::Machine;
 use store::Store;

@@ -223,13 +223,7 @@ fn engine(server: &Instance) -> Finding {
     let version = server.version().unwrap_or("of unknown version");
     match server.family.engine {
         Engine::Sglang => ok("engine", format!("{name} {version}")),
-        Engine::Vllm if server.v0 => limited(
-            "engine",
-            format!(
-                "{name} {version}, V0 engine: HTTP spans only, its engine's messages are not decoded yet"
-            ),
-            "run it with VLLM_USE_V1=1 to see the engine",
-        ),
+        Engine::Vllm if server.v0 => ok("engine", format!("{name} {version}, V0")),
         Engine::Vllm => ok("engine", format!("{name} {version}, V1")),
     }
 }

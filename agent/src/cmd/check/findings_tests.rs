@@ -61,7 +61,6 @@ fn each_limit_is_told() {
     assert_eq!(states(&with(|it| it.launch.in_process = true), &target()), off("sockets"));
     assert_eq!(states(&server(), &Target { engine_conns: 0, ..target() }), off("sockets"));
     assert_eq!(states(&server(), &Target { pairs_known: false, ..target() }), off("peers"));
-    assert_eq!(states(&with(|it| it.v0 = true), &target()), off("engine"));
     assert_eq!(states(&with(|it| it.tokenizer = None), &target()), off("tokenizer"));
 }
 

@@ -7,6 +7,7 @@ use super::line::{Moved, SocketCall};
 use crate::capture::fact::{Conn, Engine, Role, Socket};
 use crate::dialect::signal::EngineSignal;
 use crate::dialect::signal::sglang::SglangSignal;
+use crate::dialect::signal::vllm_v0::V0Output;
 use crate::dialect::{sglang, vllm};
 use crate::ids::{ConnId, Pid};
 use crate::loss::Losses;
@@ -25,6 +26,10 @@ pub(super) struct Evidence {
     model: Option<String>,
     pub(super) arrivals: Vec<Arrival>,
     pub(super) steps: Vec<Step>,
+    /// Whether it is vLLM's V0 engine that speaks.
+    pub(super) v0: bool,
+    /// When V0's requests were sent, by their ids: the engine tells when it got them.
+    handed: HashMap<String, MonoTime>,
     /// Wall time less monotonic time, where the engine tells it (SGLang with its metrics on, 0.5.10 on).
     pub(super) epoch_offset: Option<Seconds>,
 }
@@ -189,15 +194,34 @@ impl Evidence {
                 signs.sends_requests |= sent;
                 signs.gets_requests |= !sent;
                 let read = reads.entry(call.pid).or_default().take();
+                if sent && request.arrival.is_none() {
+                    self.handed.insert(request.id.clone(), started);
+                }
                 self.arrivals.extend(request.arrival.map(|arrival| Arrival { arrival, sent: started, read }));
             }
             EngineSignal::Step { step, .. } => {
                 signs.gets_steps |= !sent;
                 self.steps.extend(step.timestamp.map(|ended| Step { ended, moved: started }));
             }
+            EngineSignal::Outputs { outputs, .. } => {
+                signs.gets_steps |= !sent;
+                self.v0 = true;
+                if !sent {
+                    outputs.iter().for_each(|output| self.v0_times(output, call.time));
+                }
+            }
             EngineSignal::Ready { ready, .. } => self.version = self.version.take().or(ready.version),
-            EngineSignal::Aborted { .. } | EngineSignal::Dead { .. } => {}
+            EngineSignal::Aborted { .. } | EngineSignal::Failed { .. } | EngineSignal::Dead { .. } => {}
         }
+    }
+
+    /// V0's engine got a request after it was sent, and reported what happened after it happened.
+    fn v0_times(&mut self, output: &V0Output, moved: MonoTime) {
+        let handed = self.handed.get(&output.id).copied();
+        let last = output.metrics.finished.or(output.metrics.last_token);
+        let got = output.metrics.arrival.map(|arrival| Arrival { arrival, sent: moved, read: handed });
+        self.arrivals.extend(got);
+        self.arrivals.extend(last.map(|arrival| Arrival { arrival, sent: moved, read: None }));
     }
 
     fn sglang(&mut self, signal: &SglangSignal, pid: Pid, sent: bool) {

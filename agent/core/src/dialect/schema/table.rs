@@ -159,3 +159,25 @@ pub(super) const OUTPUTS: &[Row] = &[
          wave_complete start_wave weight_version",
     ),
 ];
+
+/// `SamplingParams`, whose order matters in V0's pickles only (to 0.10.2). Read from the sources of 0.6.6, 0.7.3, 0.8.5,
+/// 0.9.2 and 0.10.2.
+pub(super) const SAMPLING: &[Row] = &[
+    (
+        6,
+        "n best_of _real_n presence_penalty frequency_penalty repetition_penalty temperature top_p \
+         top_k min_p seed stop stop_token_ids bad_words ignore_eos max_tokens min_tokens logprobs \
+         prompt_logprobs detokenize skip_special_tokens spaces_between_special_tokens \
+         logits_processors include_stop_str_in_output truncate_prompt_tokens output_kind \
+         output_text_buffer_length _all_stop_token_ids guided_decoding logit_bias allowed_token_ids",
+    ),
+    (
+        8,
+        "n best_of _real_n presence_penalty frequency_penalty repetition_penalty temperature top_p \
+         top_k min_p seed stop stop_token_ids ignore_eos max_tokens min_tokens logprobs \
+         prompt_logprobs detokenize skip_special_tokens spaces_between_special_tokens \
+         logits_processors include_stop_str_in_output truncate_prompt_tokens output_kind \
+         output_text_buffer_length _all_stop_token_ids guided_decoding logit_bias \
+         allowed_token_ids extra_args bad_words _bad_words_token_ids",
+    ),
+];

@@ -39,6 +39,7 @@ fn lifecycle_of(settings: Settings, launch: SglangLaunch) -> Lifecycle {
     let mut lifecycle = Lifecycle::new(settings);
     lifecycle.clock(Clock { mono: MonoTime(0), wall: WallTime(0) });
     lifecycle.server(ServerFact {
+        v0: false,
         id: SERVER,
         engine: Engine::Sglang,
         version: Some("0.5.23".into()),

@@ -11,5 +11,6 @@ mod stages;
 #[cfg(test)]
 mod tests;
 mod totals;
+mod v0;
 
 pub(super) use server::Server;

@@ -13,11 +13,11 @@ use crate::model::registry::{MetricDef, MetricKind, dim, metric};
 use crate::time::{Seconds, WallTime};
 
 /// `callType` of every metric.
-const CALL_TYPE: &str = "gen_ai";
+pub(super) const CALL_TYPE: &str = "gen_ai";
 /// `callKind` of the API-layer metrics.
 const CALL_KIND: &str = "custom_entry";
 /// `rpcType` of every metric.
-const RPC_TYPE: &str = "2100";
+pub(super) const RPC_TYPE: &str = "2100";
 
 impl Server {
     /// Its metrics.
@@ -25,7 +25,7 @@ impl Server {
         of(self, at)
     }
 
-    fn totals_of(&mut self, request: Option<u32>) -> &mut EngineTotals {
+    pub(super) fn totals_of(&mut self, request: Option<u32>) -> &mut EngineTotals {
         self.totals.entry(request.unwrap_or(0)).or_default()
     }
 
@@ -113,7 +113,7 @@ pub(super) fn since_first(request: &Request, applied: Applied, context: &Context
 }
 
 /// Mean time of an output token after the first; 0 where there is no such token.
-fn per_output_token(decode: Seconds, tokens: u64) -> Seconds {
+pub(super) fn per_output_token(decode: Seconds, tokens: u64) -> Seconds {
     match tokens {
         0 | 1 => Seconds(0.0),
         #[allow(clippy::cast_precision_loss, reason = "token counts are far below 2^53")]
@@ -124,6 +124,11 @@ fn per_output_token(decode: Seconds, tokens: u64) -> Seconds {
 /// The server's metrics.
 fn of(server: &Server, at: WallTime) -> Vec<Point> {
     let mut points = Points { server: server.fact.id, since: server.since, at, points: Vec::new() };
+    if let Some(engine) = &server.v0 {
+        points.v0(engine, server.totals.get(&0));
+        points.usages(server);
+        return points.points;
+    }
     let model = server.fact.models.first().map_or("unknown", String::as_str);
     for (index, core) in &server.cores {
         let dims = engine_dimensions(*index, model);
@@ -155,7 +160,7 @@ fn engine_dimensions(index: u32, model: &str) -> Vec<(&'static str, String)> {
     ]
 }
 
-struct Points {
+pub(super) struct Points {
     server: ServerId,
     since: WallTime,
     at: WallTime,
@@ -163,7 +168,12 @@ struct Points {
 }
 
 impl Points {
-    fn push(&mut self, def: &'static MetricDef, dimensions: &[(&'static str, String)], value: Number) {
+    pub(super) fn push(
+        &mut self,
+        def: &'static MetricDef,
+        dimensions: &[(&'static str, String)],
+        value: Number,
+    ) {
         let start = match def.kind {
             MetricKind::Counter => self.since,
             MetricKind::Gauge => self.at,

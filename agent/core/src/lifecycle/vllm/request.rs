@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::v0::Told;
 use crate::dialect::signal::{
     CachedTokens, EngineEventKind, EngineOutput, EngineRequest, Finish, KvTransfer,
 };
@@ -179,6 +180,8 @@ pub struct Request {
     pub exchange: Option<ExchangeId>,
     /// Last sign of life.
     pub touched: MonoTime,
+    /// What V0's engine told of it.
+    pub v0: Option<Box<Told>>,
     held: VecDeque<Held>,
 }
 
@@ -234,6 +237,7 @@ impl Request {
             ending: None,
             exchange: None,
             touched: at,
+            v0: None,
             held: VecDeque::new(),
         }
     }
@@ -254,7 +258,9 @@ impl Request {
     #[must_use]
     pub fn prompt_tokens(&self) -> Option<u64> {
         let handed = self.engine.as_ref().and_then(|e| e.prompt_tokens).map(u64::from);
-        handed.or_else(|| self.cached.and_then(|c| Some(c.total + c.computed?)))
+        handed
+            .or_else(|| self.v0.as_ref()?.prompt_tokens)
+            .or_else(|| self.cached.and_then(|c| Some(c.total + c.computed?)))
     }
 
     /// Takes an output of a step. Outputs after an abort are the engine's overrun and are dropped, as the

@@ -8,6 +8,7 @@ use super::join;
 use super::points::since_first;
 use super::request::{Around, Ending, Request};
 use super::totals::EngineTotals;
+use super::v0;
 use crate::capture::fact;
 use crate::dialect::request_id;
 use crate::dialect::signal::{
@@ -55,11 +56,14 @@ pub(in crate::lifecycle) struct Server {
     pub(super) siblings: Map<String, Siblings>,
     /// Requests taken back and forgotten: the engine sends up to five outputs more.
     pub taken_back: TakenBack,
+    /// What only a V0 engine has; `None` of V1.
+    pub v0: Option<Box<v0::Engine>>,
 }
 
 impl Server {
     pub fn new(fact: fact::Server, clock: Clock) -> Self {
         Self {
+            v0: fact.v0.then(Box::default),
             fact,
             vocabulary: None,
             since: clock.wall,
@@ -72,6 +76,22 @@ impl Server {
             by_response: Map::default(),
             siblings: Map::default(),
             taken_back: TakenBack::default(),
+        }
+    }
+
+    /// It is known better.
+    pub fn learn(&mut self, fact: fact::Server) {
+        if fact.v0 {
+            self.v0.get_or_insert_default();
+        }
+        self.fact = fact;
+    }
+
+    /// It has ended: its gauges say nothing any more.
+    pub fn server_stopped(&mut self) {
+        self.cores.values_mut().for_each(|core| core.state = None);
+        if let Some(engine) = &mut self.v0 {
+            engine.stopped();
         }
     }
 
@@ -190,11 +210,13 @@ impl Server {
             }
             EngineSignal::Step { at, step } => self.step(pid, *step, at, context),
             EngineSignal::Ready { at: _, ready: _ } => {}
+            EngineSignal::Outputs { at, outputs } => self.outputs(pid, outputs, at, context),
+            EngineSignal::Failed { at, id } => self.failed(&id, at, context),
             EngineSignal::Dead { at } => self.engine_died(pid, at, context),
         }
     }
 
-    fn insert(&mut self, name: String, request: Request) {
+    pub(super) fn insert(&mut self, name: String, request: Request) {
         let responses: Vec<String> = join::responses(&name, &request).map(str::to_owned).collect();
         self.requests.insert(name.clone(), request);
         for response in responses {
@@ -321,7 +343,7 @@ pub(super) fn around<'a>(core: &'a EngineCore, context: &Context<'_>) -> Around<
 
 impl Server {
     /// Makes room for one more request or exchange by giving up the one longest without news.
-    fn make_room(&mut self, context: &mut Context<'_>) {
+    pub(super) fn make_room(&mut self, context: &mut Context<'_>) {
         let limit = context.settings.request_limit;
         if self.exchanges.len() >= limit {
             let oldest = self.exchanges.values().min_by_key(|e| e.touched).map(|e| (e.id, e.touched));

@@ -97,12 +97,13 @@ impl Server {
     }
 
     /// Ends a request that did not finish: what it got is counted, its times are not.
-    fn give_up(&mut self, name: &str, ending: Ending, at: MonoTime, context: &mut Context<'_>) {
+    pub(super) fn give_up(&mut self, name: &str, ending: Ending, at: MonoTime, context: &mut Context<'_>) {
         let applied = self.with_core(
             name,
             |request, core, context| {
                 let applied = request.settle(around(core, context));
-                request.end(ending, at);
+                // Taken back is taken back, whatever came after.
+                request.end(request.abort_at.map_or(ending, |_| Ending::Aborted), at);
                 applied
             },
             context,
@@ -143,7 +144,13 @@ impl Server {
     }
 
     fn parts<'a>(&'a self, exchange: Option<&'a Exchange>, requests: &'a [(String, Request)]) -> Parts<'a> {
-        Parts { server: &self.fact, vocabulary: self.vocabulary.as_deref(), exchange, requests }
+        Parts {
+            server: &self.fact,
+            v0: self.v0.is_some(),
+            vocabulary: self.vocabulary.as_deref(),
+            exchange,
+            requests,
+        }
     }
 
     fn forget(&mut self, name: &str) -> Option<(String, Request)> {

@@ -1,7 +1,7 @@
 //! Spans of one API request: the entry span, an `llm_request` for each engine request, its stages and events.
 
 use super::request::{Ending, Request};
-use super::stages;
+use super::{stages, v0};
 use crate::capture::fact;
 use crate::dialect::signal::{Finish, Operation, Sampling};
 use crate::dialect::vocabulary::Vocabulary;
@@ -17,6 +17,8 @@ use crate::time::{Clock, MonoTime, Nanos, Seconds, WallTime};
 /// What a trace is made of.
 pub(super) struct Parts<'a> {
     pub server: &'a fact::Server,
+    /// Whether its engine is V0, whose span has other attributes and no stages.
+    pub v0: bool,
     pub vocabulary: Option<&'a Vocabulary>,
     pub exchange: Option<&'a Exchange>,
     /// Engine requests with their ids.
@@ -37,6 +39,10 @@ pub(super) fn trace(parts: &Parts<'_>, settings: &Settings, clock: Clock, mint: 
         spans.push(entry);
     }
     for (name, request) in parts.requests {
+        if parts.v0 {
+            spans.push(v0::llm_request(name, request, parts, engine_parent, &mut maker));
+            continue;
+        }
         let span = llm_request(name, request, parts, engine_parent, &mut maker);
         let children = stages::of(name, request, &span, parts.server, &mut maker);
         spans.push(span);
@@ -187,7 +193,7 @@ fn estimates(span: &mut Span, request: &Request, tokenize: bool) {
     }
 }
 
-fn ending(span: &mut Span, request: &Request) {
+pub(super) fn ending(span: &mut Span, request: &Request) {
     let ending = request.ending.map_or(Ending::Detached, |(ending, _)| ending);
     let (reason, error) = match ending {
         Ending::Finished(Finish::Error) => (Some("error"), Some("the engine reported an error")),

@@ -37,6 +37,7 @@ fn lifecycle(settings: Settings) -> Lifecycle {
         schema: None,
         resource: Vec::new(),
         sglang: None,
+        v0: false,
     });
     let role = Role::ApiServer;
     lifecycle.process(Process { pid: PID, server: SERVER, role, title: "vllm".into() });

@@ -16,8 +16,7 @@ const HEAD: &str = "\
 Every span, attribute, event, metric and dimension that enginetap emits. *Level* is the lowest collection level at
 which a name appears (vLLM: 0 the request, 1 its stages too, 2 an event an iteration too; SGLang: 0 to 4). *When* is
 the condition under which it is reported; a name without one is reported whenever its value was seen. A value that
-was not seen is left out, never guessed. **Today the rows of `vllm-v1` are emitted**; those of `vllm-v0` and
-`sglang` are the contract for what comes next.
+was not seen is left out, never guessed.
 ";
 
 /// The whole document.

@@ -1,4 +1,4 @@
-//! vLLM's part of the table, V0 and V1, and the entry spans it shares with SGLang. V0 is not emitted yet.
+//! vLLM's part of the table, V0 and V1, and the entry spans it shares with SGLang.
 
 use super::Dialect::{Sglang, VllmV0, VllmV1};
 use super::Type::{Bool, Float, Int, Ints, Json, Str, Strs};

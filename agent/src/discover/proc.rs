@@ -1,6 +1,7 @@
 //! The process table, read from a `/proc` (or from a folder made like one).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -170,6 +171,20 @@ impl Proc {
                 .is_ok_and(|link| link.as_os_str().as_encoded_bytes().starts_with(prefix.as_bytes()))
         };
         links.map(|item| item.path()).filter(begins).collect()
+    }
+
+    /// The process's open files that are called so, each with a path that opens it.
+    #[must_use]
+    pub fn opened_named(&self, pid: Pid, named: impl Fn(&str) -> bool) -> BTreeMap<PathBuf, PathBuf> {
+        let links = std::fs::read_dir(self.path(pid, "fd")).into_iter().flatten().take(FD_LIMIT).flatten();
+        let mut found = BTreeMap::new();
+        for item in links.map(|item| item.path()) {
+            let Ok(link) = std::fs::read_link(&item) else { continue };
+            if link.file_name().and_then(OsStr::to_str).is_some_and(&named) {
+                found.entry(link).or_insert(item);
+            }
+        }
+        found
     }
 
     /// The process's sockets: descriptor and inode, in the order of descriptors.

@@ -34,6 +34,8 @@ pub struct Follow {
     texts: bool,
     /// Servers that were started to serve TLS.
     tls: BTreeSet<ServerId>,
+    /// Servers that run vLLM's V0 engine.
+    v0: BTreeSet<ServerId>,
     /// Where the texts are that are not wanted yet.
     tokenizers: BTreeMap<ServerId, Tokenizer>,
 }
@@ -70,8 +72,8 @@ impl Follow {
         let (watch, found) = if all { (Watch::all(), Vec::new()) } else { Watch::chosen(families) };
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let host = host.trim().to_owned();
-        let (ids, tls, tokenizers) = (ConnIds::default(), BTreeSet::new(), BTreeMap::new());
-        Self { proc, host, watch, found, ids, all, texts, tls, tokenizers }
+        let (ids, tls, v0) = (ConnIds::default(), BTreeSet::new(), BTreeSet::new());
+        Self { proc, host, watch, found, ids, all, texts, tls, v0, tokenizers: BTreeMap::new() }
     }
 
     /// The process table.
@@ -161,6 +163,9 @@ impl Follow {
                 if instance.launch.tls {
                     self.tls.insert(server);
                 }
+                if instance.v0 {
+                    self.v0.insert(server);
+                }
                 changes.facts.push(Fact::Server(instance.fact(server, &self.host)));
                 changes.vocabularies.extend(self.texts_of(server, &instance).map(|found| (server, found)));
                 for process in instance.process_facts(server) {
@@ -185,6 +190,7 @@ impl Follow {
             Change::Gone(server) => {
                 log::info!("a server has ended");
                 self.tls.remove(&server);
+                self.v0.remove(&server);
                 self.tokenizers.remove(&server);
                 changes.ended.push(server);
                 changes.facts.push(Fact::Detached(server));
@@ -230,6 +236,21 @@ impl Follow {
     #[must_use]
     pub fn frontends(&self) -> Vec<Pid> {
         self.of_sglang(Role::ApiServer)
+    }
+
+    /// The processes that vLLM's V0 engines run in: one of their own, else the frontend's.
+    #[must_use]
+    pub fn v0_engines(&self) -> Vec<Pid> {
+        let engines = |server: &ServerId| {
+            let roles = self.watch.roles(*server);
+            let with = |wanted: Role| {
+                let found = roles.iter().filter(|(_, role)| **role == wanted);
+                found.map(|(pid, _)| *pid).collect::<Vec<_>>()
+            };
+            let own = with(Role::EngineCore);
+            if own.is_empty() { with(Role::ApiServer) } else { own }
+        };
+        self.v0.iter().flat_map(engines).collect()
     }
 
     fn of_sglang(&self, wanted: Role) -> Vec<Pid> {

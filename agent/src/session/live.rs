@@ -24,6 +24,7 @@ use super::own::{Cpu, Figures, Own, resident};
 use super::shared::SharedStates;
 use super::steer::next;
 use super::tls::Libraries;
+use super::v0::MetricFiles;
 use crate::config::control::Asked;
 use crate::config::steering::Steering;
 use crate::discover::adopt::Adoption;
@@ -66,6 +67,7 @@ pub struct Live {
     orders: Option<mpsc::Receiver<Asked>>,
     figures: Figures,
     states: SharedStates,
+    metric_files: MetricFiles,
     pub(super) objects: Objects,
     /// What reading them cost.
     cost: ObjectCost,
@@ -106,6 +108,7 @@ impl Live {
             orders,
             figures: Figures::default(),
             states: SharedStates::default(),
+            metric_files: MetricFiles::default(),
             objects,
             cost: ObjectCost::default(),
             told: BTreeSet::new(),
@@ -127,6 +130,8 @@ impl Live {
         let reason = self.watch().await;
         let begun = Instant::now();
         self.figures.watch_cpu_ns = Cpu::total().0.saturating_sub(self.figures.attach_cpu_ns);
+        // What was counted in the last half second.
+        self.states();
         let Self { mut probe, mut feed, mut figures, since, follow, steering, objects, mut cost, .. } = self;
         probe.flush(|record| feed.record(record));
         for report in objects.end().await {
@@ -269,6 +274,7 @@ impl Live {
             feed.vocabulary(server, vocabulary);
         }
         self.states.follow(follow.proc(), &follow.schedulers());
+        self.metric_files.follow(follow.proc(), &follow.v0_engines());
         objects.follow(follow.schedulers(), follow.frontends());
         for pid in changes.gone {
             libraries.forget(pid);
@@ -337,9 +343,10 @@ impl Live {
         }
     }
 
-    /// Reads what schedulers publish in shared memory.
+    /// Reads what schedulers publish in shared memory, and the metrics that V0's engines keep in files.
     fn states(&mut self) {
-        for fact in self.states.read(clock().mono) {
+        let now = clock().mono;
+        for fact in self.states.read(now).into_iter().chain(self.metric_files.read(now)) {
             self.feed.fact(fact);
         }
     }
@@ -351,6 +358,7 @@ impl Live {
             self.probe.reconcile(pid)?;
         }
         self.states.follow(self.follow.proc(), &self.follow.schedulers());
+        self.metric_files.follow(self.follow.proc(), &self.follow.v0_engines());
         self.adopt(&self.follow.all())
     }
 

@@ -11,6 +11,7 @@ mod replay;
 mod shared;
 mod steer;
 mod tls;
+mod v0;
 
 pub use capture::CaptureFile;
 pub use feed::Feed;

@@ -245,7 +245,7 @@ pub fn http(address: &str, request: &str) -> Result<String> {
     Ok(answer)
 }
 
-/// Refuses every request; looks like a vLLM to whoever looks at processes. Prints its port when it is ready.
+/// Refuses every request, and says so in its log; looks like a vLLM to whoever looks at processes. Prints its port when it is ready.
 const SERVER: &str = r#"
 import os, socket, sys
 path = sys.argv[-1]
@@ -270,6 +270,7 @@ while True:
         if not piece:
             break
         data += piece
+    os.write(2, b"WARNING 11-30 17:00:00 [api.py:1] refusing a request\nDEBUG 11-30 17:00:00 [api.py:2] why\n")
     client.sendall(head + body)
     client.close()
 "#;
@@ -292,7 +293,7 @@ impl FakeVllm {
         let mut command = Command::new(python);
         command.args(["-c", SERVER, "/v/bin/vllm", "serve", "m", "--config"]);
         command.arg(folder.path().join("ipc")).envs(environment.iter().copied());
-        let mut top = command.stdout(Stdio::piped()).spawn()?;
+        let mut top = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         let mut line = String::new();
         BufReader::new(top.stdout.take().context("no output")?).read_line(&mut line)?;
         let port: u16 = line.trim().parse().with_context(|| format!("no port: {line:?}"))?;

@@ -77,3 +77,55 @@ fn content_moves_from_spans_into_log_events_and_back_while_the_daemon_runs() -> 
     daemon.end()?;
     Ok(())
 }
+
+#[test]
+fn requests_are_logged_while_that_is_switched_on_and_not_before_or_after() -> Result<()> {
+    const REQUESTS: &str = "apsara.apm.inference.vllm.log_requests.enabled";
+    let (collector, server) = (Collector::at(&free_address()?)?, FakeVllm::start(&[])?);
+    let mut daemon = sending(&collector, "", &server)?;
+    ask(&mut daemon, &server, &collector, "before")?;
+    assert!(daemon.config(&["set", REQUESTS, "true"])?.status.success());
+    ask(&mut daemon, &server, &collector, "logged")?;
+    daemon.wait("the lines", |_| Ok(collector.logs(server.pid()).len() >= 2))?;
+    assert!(daemon.config(&["unset", REQUESTS])?.status.success());
+    ask(&mut daemon, &server, &collector, "after")?;
+    let logs = collector.logs(server.pid());
+    let events: Vec<&str> = logs.iter().map(|log| log.event_name.as_str()).collect();
+    assert_eq!(events, ["enginetap.request.received", "enginetap.request.failed"]);
+    assert_eq!(logs.iter().map(|log| log.severity_text.as_str()).collect::<Vec<_>>(), ["INFO", "ERROR"]);
+    assert_eq!(text(&logs[0].attributes, "gen_ai.user.id"), Some("logged"));
+    assert_eq!(text(&logs[1].attributes, "error.type"), Some("BadRequestError"));
+    daemon.end()?;
+    Ok(())
+}
+
+#[test]
+fn the_engines_own_lines_are_handed_on_with_the_span_they_fall_in_while_that_is_switched_on() -> Result<()> {
+    const LINES: &str = "apsara.apm.inference.vllm.log_trace_context.enabled";
+    const LEVEL: &str = "apsara.apm.inference.vllm.logging.level";
+    let (collector, server) = (Collector::at(&free_address()?)?, FakeVllm::start(&[])?);
+    let mut daemon = sending(&collector, "", &server)?;
+    ask(&mut daemon, &server, &collector, "before")?;
+    assert!(daemon.config(&["set", LINES, "true"])?.status.success());
+    ask(&mut daemon, &server, &collector, "seen")?;
+    daemon.wait("the line", |_| Ok(!collector.logs(server.pid()).is_empty()))?;
+    let all = collector.all();
+    let of_it = |span: &&Span| text(&span.attributes, "gen_ai.user.id") == Some("seen");
+    let span = all.iter().find(of_it).context("no span")?;
+    let logs = collector.logs(server.pid());
+    let [line] = logs.as_slice() else { panic!("{} lines", logs.len()) };
+    assert_eq!((line.severity_text.as_str(), line.event_name.as_str()), ("WARNING", ""));
+    assert_eq!((&line.trace_id, &line.span_id), (&span.trace_id, &span.span_id));
+    assert!(format!("{:?}", line.body).contains("refusing a request"));
+
+    assert!(daemon.config(&["set", LEVEL, "DEBUG"])?.status.success());
+    ask(&mut daemon, &server, &collector, "all")?;
+    daemon.wait("both lines", |_| Ok(collector.logs(server.pid()).len() == 3))?;
+    assert!(daemon.config(&["set", LINES, "false"])?.status.success());
+    ask(&mut daemon, &server, &collector, "off")?;
+    assert!(daemon.config(&["set", LINES, "true"])?.status.success());
+    ask(&mut daemon, &server, &collector, "on-again")?;
+    daemon.wait("both lines again", |_| Ok(collector.logs(server.pid()).len() == 5))?;
+    daemon.end()?;
+    Ok(())
+}

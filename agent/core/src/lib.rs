@@ -12,6 +12,7 @@ pub mod dialect;
 pub mod hash;
 pub mod heap;
 pub mod ids;
+pub mod journal;
 pub mod lifecycle;
 pub mod loss;
 pub mod model;

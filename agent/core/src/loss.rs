@@ -33,6 +33,8 @@ pub enum Loss {
     HeapAbsurd,
     /// Engine objects left unread: more of them than a reading, or a second, may take.
     HeapBudget,
+    /// A log line handed on before it was clear which span it belongs to, since too many waited.
+    LineUnplaced,
     /// A span or metric batch dropped: the exporter's queue was full.
     QueueFull,
     /// A batch dropped after its retries: the receiver refused it or could not be reached.
@@ -41,7 +43,7 @@ pub enum Loss {
 
 impl Loss {
     /// Every reason.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::BadRecord,
         Self::GapBytes,
         Self::Resync,
@@ -56,6 +58,7 @@ impl Loss {
         Self::HeapTorn,
         Self::HeapAbsurd,
         Self::HeapBudget,
+        Self::LineUnplaced,
         Self::QueueFull,
         Self::ExportFailed,
     ];
@@ -78,6 +81,7 @@ impl Loss {
             Self::HeapTorn => "heap_torn",
             Self::HeapAbsurd => "heap_absurd",
             Self::HeapBudget => "heap_budget",
+            Self::LineUnplaced => "line_unplaced",
             Self::QueueFull => "queue_full",
             Self::ExportFailed => "export_failed",
         }

@@ -1,9 +1,12 @@
 //! What the pipeline may be told: the collection settings of the contract and the bounds on memory.
 
+pub mod log;
 pub mod scoped;
 pub mod switch;
 
 use crate::time::Nanos;
+
+use log::LogSettings;
 
 /// How deep vLLM traces go (`otel.instrumentation.vllm.tracing.level`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -90,6 +93,10 @@ pub struct Settings {
     pub vllm_enabled: bool,
     /// Whether SGLang servers are looked at.
     pub sglang_enabled: bool,
+    /// What of vLLM servers is logged.
+    pub vllm_log: LogSettings,
+    /// What of SGLang servers is logged.
+    pub sglang_log: LogSettings,
     /// Seed of the trace and span ids made here: random when live, fixed in a replay.
     pub id_seed: u64,
     /// A request with nothing new for this long is given up.
@@ -115,6 +122,8 @@ impl Default for Settings {
             content_strategy: Strategy::SpanAttributes,
             vllm_enabled: true,
             sglang_enabled: true,
+            vllm_log: LogSettings::off(1),
+            sglang_log: LogSettings::off(2),
             id_seed: 0,
             expiry: Nanos::from_secs(3600),
             body_limit: 4 * 1024 * 1024,

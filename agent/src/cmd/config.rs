@@ -14,7 +14,6 @@ use crate::config::order::{Answer, Order, Shown};
 use crate::config::own::OwnSettings;
 use crate::config::setting::Setting;
 use crate::config::steering::shown;
-use crate::config::steering::unbuilt;
 use crate::exit::{Exit, Refusal};
 
 /// Runs `enginetap config`.
@@ -46,9 +45,7 @@ fn check(path: &Path) -> Result<Exit> {
         Err(error) => error,
     })?;
     let plural = if values.len() == 1 { "" } else { "s" };
-    let mut lines = vec![format!("{}: {} setting{plural}, all right", path.display(), values.len())];
-    lines.extend(unbuilt(&values).map(|name| format!("{name}: not built yet, changes nothing")));
-    print(&lines)
+    print(&[format!("{}: {} setting{plural}, all right", path.display(), values.len())])
 }
 
 fn show(daemon: &Daemon, target: Option<u32>, json: bool) -> Result<Exit> {
@@ -97,11 +94,7 @@ fn explain(key: &str, daemon: &Daemon) -> Result<Exit> {
 }
 
 fn effect(setting: Setting) -> &'static str {
-    match (setting.is_built(), setting.is_live()) {
-        (false, _) => "nothing: it is not built yet",
-        (true, true) => "take effect while the agent runs",
-        (true, false) => "need a restart of the agent",
-    }
+    if setting.is_live() { "take effect while the agent runs" } else { "need a restart of the agent" }
 }
 
 /// What holds, and whether in a running daemon.
@@ -176,8 +169,6 @@ mod tests {
         let path = folder.path().join("c.toml");
         std::fs::write(&path, "apsara.apm.inference.vllm.logging.level = 'error'").unwrap();
         assert_eq!(check(&path).unwrap(), Exit::Done);
-        let values = file::read(&path).unwrap();
-        assert_eq!(unbuilt(&values).collect::<Vec<_>>(), ["apsara.apm.inference.vllm.logging.level"]);
         std::fs::write(&path, "apsara = 1").unwrap();
         assert_eq!(Exit::of(&check(&path).unwrap_err()), Exit::Usage);
         assert_eq!(Exit::of(&check(Path::new("/no/such.toml")).unwrap_err()), Exit::Usage);

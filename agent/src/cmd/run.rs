@@ -13,7 +13,7 @@ use crate::config::control::{Asked, Control};
 use crate::config::layers::Layers;
 use crate::config::order::Order;
 use crate::config::own::OwnSettings;
-use crate::config::steering::{Steering, unbuilt};
+use crate::config::steering::Steering;
 use crate::config::watched::Watched;
 use crate::discover::proc::Proc;
 use crate::exit::{Exit, Refusal};
@@ -32,9 +32,6 @@ const ORDERS: usize = 16;
 pub fn run(args: &Run) -> Result<Exit> {
     let Run { source, duration } = args;
     let steering = steering(source, seed()?)?;
-    for name in unbuilt(steering.layers().file()) {
-        log::warn!("{name} is in the file, and not built yet: it changes nothing");
-    }
     let own = OwnSettings::of(steering.layers());
     let mut config = Config::new(&own.output, &Environment(&process_environment), Overflow::Drop)?;
     config.terminal = config.terminal.filter(|_| own.terminal);

@@ -5,8 +5,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use enginetap_core::ids::Pid;
-use enginetap_core::model::registry::collection::SWITCHES;
-use enginetap_core::settings::Settings;
+use enginetap_core::settings::{Settings, switch};
 use serde::{Deserialize, Serialize};
 
 use super::setting::Setting;
@@ -64,7 +63,7 @@ impl Scope {
     #[must_use]
     pub fn new(root: Pid, environ: &Environ) -> Self {
         let mut said = Values::new();
-        for def in SWITCHES {
+        for def in switch::all() {
             let Some(value) = def.env.and_then(|name| environ.get(name)) else { continue };
             match def.kind.read(value) {
                 Ok(value) => drop(said.insert(def.name(), value)),
@@ -185,8 +184,8 @@ impl Layers {
     #[must_use]
     pub fn settings(&self, scope: Option<&Scope>, seed: u64) -> Settings {
         let mut settings = Settings { id_seed: seed, ..Settings::default() };
-        for def in SWITCHES {
-            if let Some(value) = self.value(Setting::Contract(def), scope, true)
+        for def in switch::all() {
+            if let Some(value) = self.value(Setting::Live(def), scope, true)
                 && let Err(error) = settings.set(def, &value)
             {
                 // Every value was read when it came in.

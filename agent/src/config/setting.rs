@@ -1,16 +1,15 @@
 //! A setting by name, be it of the contract or the agent's own.
 
 use enginetap_core::model::registry::SwitchDef;
-use enginetap_core::model::registry::collection::SWITCHES;
-use enginetap_core::settings::switch::Unfit;
+use enginetap_core::settings::switch::{self, Unfit};
 
 use super::own::{OWN, OwnDef};
 
 /// A setting.
 #[derive(Clone, Copy, Debug)]
 pub enum Setting {
-    /// Of the contract: it takes effect while the agent runs.
-    Contract(&'static SwitchDef),
+    /// Of the contract or beside it: it takes effect while the agent runs.
+    Live(&'static SwitchDef),
     /// The agent's own: read at its start.
     Own(&'static OwnDef),
 }
@@ -28,7 +27,7 @@ pub struct Unknown {
 impl Setting {
     /// Every setting, those of the contract first.
     pub fn all() -> impl Iterator<Item = Self> {
-        SWITCHES.iter().map(Self::Contract).chain(OWN.iter().map(Self::Own))
+        switch::all().map(Self::Live).chain(OWN.iter().map(Self::Own))
     }
 
     /// The setting of a name.
@@ -44,7 +43,7 @@ impl Setting {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Self::Contract(def) => def.name(),
+            Self::Live(def) => def.name(),
             Self::Own(def) => def.key,
         }
     }
@@ -53,7 +52,7 @@ impl Setting {
     #[must_use]
     pub fn env(self) -> Option<&'static str> {
         match self {
-            Self::Contract(def) => def.env,
+            Self::Live(def) => def.env,
             Self::Own(def) => def.env,
         }
     }
@@ -62,7 +61,7 @@ impl Setting {
     #[must_use]
     pub fn default(self) -> &'static str {
         match self {
-            Self::Contract(def) => def.default,
+            Self::Live(def) => def.default,
             Self::Own(def) => def.default,
         }
     }
@@ -71,7 +70,7 @@ impl Setting {
     #[must_use]
     pub fn wanted(self) -> String {
         match self {
-            Self::Contract(def) => def.kind.wanted(),
+            Self::Live(def) => def.kind.wanted(),
             Self::Own(def) => def.kind.wanted().to_owned(),
         }
     }
@@ -80,7 +79,7 @@ impl Setting {
     #[must_use]
     pub fn what(self) -> &'static str {
         match self {
-            Self::Contract(def) => def.what(),
+            Self::Live(def) => def.what(),
             Self::Own(def) => def.doc,
         }
     }
@@ -89,17 +88,8 @@ impl Setting {
     #[must_use]
     pub fn is_live(self) -> bool {
         match self {
-            Self::Contract(_) => true,
+            Self::Live(_) => true,
             Self::Own(_) => false,
-        }
-    }
-
-    /// Whether something reads it.
-    #[must_use]
-    pub fn is_built(self) -> bool {
-        match self {
-            Self::Contract(def) => def.switch.is_built(),
-            Self::Own(_) => true,
         }
     }
 
@@ -109,7 +99,7 @@ impl Setting {
     /// When it is none that the setting takes.
     pub fn read(self, value: &str) -> Result<String, Unfit> {
         match self {
-            Self::Contract(def) => def.kind.read(value),
+            Self::Live(def) => def.kind.read(value),
             Self::Own(def) => def.kind.read(value),
         }
     }

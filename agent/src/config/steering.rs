@@ -107,6 +107,13 @@ impl Steering {
         wanted(&self.common()) || self.servers().iter().any(|(_, settings)| wanted(settings))
     }
 
+    /// Whether an engine's own log lines are wanted of a server.
+    #[must_use]
+    pub fn lines(&self, server: ServerId, engine: Engine) -> bool {
+        let scope = self.scopes.get(&server);
+        self.layers.settings(scope, self.seed).log_of(engine).lines
+    }
+
     /// Reads the file again; whether it says something else now. A file that is not there says nothing.
     ///
     /// # Errors
@@ -219,27 +226,15 @@ fn live(key: &str) -> Result<Setting, Answer> {
         let text = format!("{key} is read at the start only: write it into the file and restart enginetap");
         return Err(Answer::refused(text));
     }
-    if !setting.is_built() {
-        return Err(Answer::refused(format!("{key}: {}; that is not built yet", setting.what())));
-    }
     Ok(setting)
 }
 
 /// Says what of a changed file changes nothing.
 fn tell(old: &Values, new: &Values) {
-    for name in unbuilt(new) {
-        log::warn!("{name} is in the file, and not built yet: it changes nothing");
-    }
     let changed = Setting::all().filter(|setting| old.get(setting.name()) != new.get(setting.name()));
     for setting in changed.filter(|setting| !setting.is_live()) {
         log::warn!("{} changed in the file: it is read at the start only, restart enginetap", setting.name());
     }
-}
-
-/// Settings among these that nothing reads yet.
-pub fn unbuilt(values: &Values) -> impl Iterator<Item = &'static str> {
-    let is_unbuilt = |name: &str| Setting::find(name).is_ok_and(|setting| !setting.is_built());
-    values.keys().copied().filter(move |name| is_unbuilt(name))
 }
 
 #[cfg(test)]

@@ -63,7 +63,6 @@ fn what_cannot_be_set_is_refused_with_the_reason_and_changes_nothing() {
         ("otel.instrumentation.vllm.tracing.levle", "2", "did you mean"),
         (LEVEL, "9", "a level from 0 to 2"),
         ("kernel.ring", "16M", "restart enginetap"),
-        ("apsara.apm.inference.vllm.log_requests.enabled", "true", "not built yet"),
     ] {
         let order =
             Order::Set { key: key.to_owned(), value: value.to_owned(), for_seconds: None, target: None };

@@ -25,7 +25,7 @@ pub struct Adoption {
 pub struct ConnIds {
     last: u64,
     known: BTreeMap<Inode, ConnId>,
-    logs: BTreeMap<Pid, ConnId>,
+    logs: BTreeMap<(Pid, Fd), ConnId>,
 }
 
 impl ConnIds {
@@ -38,10 +38,11 @@ impl ConnIds {
         })
     }
 
-    /// The id of what a process writes to its standard error. Each process has its own, though they may write to one file.
-    fn of_log(&mut self, pid: Pid) -> ConnId {
+    /// The id of what a process writes to its standard output or error. Each process has its own, though they may write to
+    /// one file.
+    fn of_log(&mut self, pid: Pid, fd: Fd) -> ConnId {
         let Self { last, known: _, logs } = self;
-        *logs.entry(pid).or_insert_with(|| {
+        *logs.entry((pid, fd)).or_insert_with(|| {
             *last += 1;
             ConnId(*last)
         })
@@ -49,7 +50,12 @@ impl ConnIds {
 
     /// Forgets a process that has ended.
     pub fn forget(&mut self, pid: Pid) {
-        self.logs.remove(&pid);
+        self.logs.retain(|(of, _), _| *of != pid);
+    }
+
+    /// What a process writes to a descriptor is not looked at any more: should it be again, it is another connection.
+    pub fn forget_log(&mut self, pid: Pid, fd: Fd) {
+        self.logs.remove(&(pid, fd));
     }
 
     /// Forgets sockets that are no more, so that a reused inode number is a new connection.
@@ -82,12 +88,14 @@ pub fn adopt(
     sockets.list().iter().filter_map(adoption).collect()
 }
 
-/// Standard error, whatever file that is.
-const STDERR: Fd = Fd(2);
+/// Standard output, whatever file that is.
+pub const STDOUT: Fd = Fd(1);
+/// Standard error.
+pub const STDERR: Fd = Fd(2);
 
-/// A process's standard error as a connection of which what is written is wanted.
-pub fn log(pid: Pid, ids: &mut ConnIds) -> Adoption {
-    let conn = Conn { conn: ids.of_log(pid), pid, fd: STDERR, socket: fact::Socket::Log, midstream: true };
+/// A process's standard output or error as a connection of which what is written is wanted.
+pub fn log(pid: Pid, fd: Fd, ids: &mut ConnIds) -> Adoption {
+    let conn = Conn { conn: ids.of_log(pid, fd), pid, fd, socket: fact::Socket::Log, midstream: true };
     Adoption { conn, verdict: Verdict::Payload }
 }
 
@@ -275,12 +283,13 @@ mod tests {
     #[test]
     fn each_process_has_a_log_of_its_own_until_it_ends() {
         let mut ids = ConnIds::default();
-        let first = log(Pid(7), &mut ids);
+        let first = log(Pid(7), STDERR, &mut ids);
         assert_eq!((first.conn.fd, first.verdict), (Fd(2), Verdict::Payload));
-        assert_ne!(log(Pid(8), &mut ids).conn.conn, first.conn.conn);
-        assert_eq!(log(Pid(7), &mut ids), first);
+        assert_ne!(log(Pid(8), STDERR, &mut ids).conn.conn, first.conn.conn);
+        assert_ne!(log(Pid(7), STDOUT, &mut ids).conn.conn, first.conn.conn);
+        assert_eq!(log(Pid(7), STDERR, &mut ids), first);
         ids.forget(Pid(7));
-        assert_ne!(log(Pid(7), &mut ids).conn.conn, first.conn.conn);
+        assert_ne!(log(Pid(7), STDERR, &mut ids).conn.conn, first.conn.conn);
     }
 
     #[test]

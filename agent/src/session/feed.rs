@@ -111,7 +111,8 @@ impl Feed {
         for output in self.pipeline.outputs() {
             match (output, &self.sinks) {
                 (Output::Trace(trace), Some(sinks)) => sinks.trace(trace),
-                (Output::Trace(_), None) => {}
+                (Output::Log(log), Some(sinks)) => sinks.log(log),
+                (Output::Trace(_) | Output::Log(_), None) => {}
                 (Output::Verdict { conn, pid, protocol, verdict }, _) => {
                     judgements.push(Judgement { conn, pid, protocol, verdict });
                 }

@@ -7,11 +7,11 @@ use anyhow::{Context, Result};
 use enginetap_core::capture::fact::{Engine, Fact, Process, Role};
 use enginetap_core::capture::record::Record;
 use enginetap_core::dialect::vocabulary::Vocabulary;
-use enginetap_core::ids::{Pid, ServerId};
+use enginetap_core::ids::{Fd, Pid, ServerId};
 use enginetap_core::time::MonoTime;
 
 use crate::config::layers::Scope;
-use crate::discover::adopt::{Adoption, ConnIds, adopt, log};
+use crate::discover::adopt::{Adoption, ConnIds, STDERR, STDOUT, adopt, log};
 use crate::discover::proc::Proc;
 use crate::discover::server::{self, Instance};
 use crate::discover::sockets::Sockets;
@@ -32,6 +32,8 @@ pub struct Follow {
     all: bool,
     /// Whether texts of tokens are wanted.
     texts: bool,
+    /// Servers whose own log lines are wanted.
+    lines: BTreeSet<ServerId>,
     /// Servers that were started to serve TLS.
     tls: BTreeSet<ServerId>,
     /// Servers that run vLLM's V0 engine.
@@ -72,8 +74,8 @@ impl Follow {
         let (watch, found) = if all { (Watch::all(), Vec::new()) } else { Watch::chosen(families) };
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let host = host.trim().to_owned();
-        let (ids, tls, v0) = (ConnIds::default(), BTreeSet::new(), BTreeSet::new());
-        Self { proc, host, watch, found, ids, all, texts, tls, v0, tokenizers: BTreeMap::new() }
+        let (ids, lines, tls, v0) = (ConnIds::default(), BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        Self { proc, host, watch, found, ids, all, texts, lines, tls, v0, tokenizers: BTreeMap::new() }
     }
 
     /// The process table.
@@ -120,6 +122,40 @@ impl Follow {
         }
         let read = std::mem::take(&mut self.tokenizers);
         read.iter().filter_map(|(server, tokenizer)| Some((*server, self.vocabulary(tokenizer)?))).collect()
+    }
+
+    /// Of which servers the engine's own log lines are wanted from now on; what changes by that.
+    pub fn want_lines(&mut self, wanted: &dyn Fn(ServerId, Engine) -> bool) -> LineChanges {
+        let mut changes = LineChanges::default();
+        for server in self.all() {
+            let Some(engine) = self.watch.engine(server) else { continue };
+            let wanted = wanted(server, engine);
+            if wanted == self.lines.contains(&server) {
+                continue;
+            }
+            let before = self.logs_of(server, engine);
+            match wanted {
+                true => self.lines.insert(server),
+                false => self.lines.remove(&server),
+            };
+            let after = self.logs_of(server, engine);
+            changes.on.extend(wanted.then_some(server));
+            for (pid, fd) in before.into_iter().filter(|log| !after.contains(log)) {
+                self.ids.forget_log(pid, fd);
+                changes.forget.push((pid, fd));
+            }
+            let cores = self.watch.roles(server).into_iter().filter(|(_, role)| !watches(engine, *role));
+            let cores = cores.filter(|(_, role)| *role == Role::EngineCore).map(|(pid, _)| pid);
+            if wanted { changes.watch.extend(cores) } else { changes.unwatch.extend(cores) }
+        }
+        changes
+    }
+
+    /// The descriptors of a server's processes whose lines are looked at.
+    fn logs_of(&self, server: ServerId, engine: Engine) -> BTreeSet<(Pid, Fd)> {
+        let lines = self.lines.contains(&server);
+        let roles = self.watch.roles(server).into_iter();
+        roles.flat_map(|(pid, role)| logs(engine, role, lines).iter().map(move |fd| (pid, *fd))).collect()
     }
 
     /// Looks at the process table again, where that is due; what changed.
@@ -191,6 +227,7 @@ impl Follow {
                 log::info!("a server has ended");
                 self.tls.remove(&server);
                 self.v0.remove(&server);
+                self.lines.remove(&server);
                 self.tokenizers.remove(&server);
                 changes.ended.push(server);
                 changes.facts.push(Fact::Detached(server));
@@ -270,7 +307,8 @@ impl Follow {
     }
 
     fn watches(&self, server: ServerId, role: Role) -> bool {
-        self.watch.engine(server).is_some_and(|engine| watches(engine, role))
+        let for_lines = role == Role::EngineCore && self.lines.contains(&server);
+        self.watch.engine(server).is_some_and(|engine| for_lines || watches(engine, role))
     }
 
     /// The sockets of some servers, with what is wanted of each.
@@ -283,12 +321,11 @@ impl Follow {
             let sockets = Sockets::read(&self.proc, &pids);
             alive.extend(sockets.list().iter().map(|socket| socket.inode));
             let Some(engine) = self.watch.engine(*server) else { continue };
-            let of_watched = adopt(engine, &sockets, &roles, &mut self.ids)
-                .into_iter()
-                .filter(|adoption| roles.get(&adoption.conn.pid).is_some_and(|role| watches(engine, *role)));
-            adoptions.extend(of_watched);
-            let schedulers = roles.iter().filter(|(_, role)| is_scheduler(engine, **role));
-            adoptions.extend(schedulers.map(|(pid, _)| log(*pid, &mut self.ids)));
+            let found = adopt(engine, &sockets, &roles, &mut self.ids);
+            let watched = |pid| roles.get(&pid).is_some_and(|role| self.watches(*server, *role));
+            adoptions.extend(found.into_iter().filter(|adoption| watched(adoption.conn.pid)));
+            let written = self.logs_of(*server, engine);
+            adoptions.extend(written.into_iter().map(|(pid, fd)| log(pid, fd, &mut self.ids)));
         }
         if *servers == self.all() {
             self.ids.retain(|inode| alive.contains(&inode));
@@ -307,11 +344,27 @@ impl Changes {
     }
 }
 
-/// Whether a process is one of SGLang's schedulers, whose standard error and forwards tell what its messages do not.
-fn is_scheduler(engine: Engine, role: Role) -> bool {
-    match engine {
-        Engine::Sglang => role == Role::EngineCore,
-        Engine::Vllm => false,
+/// What changes where log lines become wanted, or are no more.
+#[derive(Debug, Default)]
+pub struct LineChanges {
+    /// Servers whose lines are wanted now.
+    pub on: BTreeSet<ServerId>,
+    /// Processes to watch for that alone.
+    pub watch: Vec<Pid>,
+    /// Processes to watch no more.
+    pub unwatch: Vec<Pid>,
+    /// Descriptors to look at no more.
+    pub forget: Vec<(Pid, Fd)>,
+}
+
+/// The descriptors of a process whose lines are looked at. A scheduler of SGLang tells on its standard error what its
+/// messages do not; `lines`: all lines are wanted.
+fn logs(engine: Engine, role: Role, lines: bool) -> &'static [Fd] {
+    match (engine, role) {
+        (_, Role::ApiServer | Role::EngineCore) if lines => &[STDOUT, STDERR],
+        (Engine::Sglang, Role::EngineCore) => &[STDERR],
+        (Engine::Vllm, Role::EngineCore)
+        | (_, Role::ApiServer | Role::Worker | Role::Coordinator | Role::Supervisor | Role::Other) => &[],
     }
 }
 

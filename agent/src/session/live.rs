@@ -57,7 +57,7 @@ pub struct Plan {
 
 /// A live session.
 pub struct Live {
-    probe: Probe,
+    pub(super) probe: Probe,
     pub(super) follow: Follow,
     pub(super) feed: Feed,
     since: WallTime,
@@ -293,6 +293,9 @@ impl Live {
             marks.want(pid, now);
         }
         marks.attend(follow.proc(), probe, now);
+        if new {
+            self.lines()?;
+        }
         // Twice: sockets made between watching and listing are seen by the second look.
         self.adopt(&changes.servers)?;
         self.adopt(&changes.servers)
@@ -300,7 +303,7 @@ impl Live {
 
     /// Makes the sockets of these servers known to the kernel programs. Some are known already, since they moved bytes:
     /// then the pipeline is told what the kernel's own id stands for.
-    fn adopt(&mut self, servers: &BTreeSet<ServerId>) -> Result<()> {
+    pub(super) fn adopt(&mut self, servers: &BTreeSet<ServerId>) -> Result<()> {
         let Self { probe, follow, feed, told, .. } = self;
         let mut known = BTreeMap::new();
         let mut alive = BTreeSet::new();

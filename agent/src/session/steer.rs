@@ -2,9 +2,11 @@
 
 use std::time::Instant;
 
+use anyhow::Result;
 use tokio::sync::mpsc;
 
 use super::clock;
+use super::follow::LineChanges;
 use super::live::Live;
 use crate::config::control::Asked;
 use crate::config::order::Order;
@@ -48,6 +50,26 @@ impl Live {
             feed.vocabulary(server, vocabulary);
         }
         follow.hurry(clock().mono);
+        if let Err(error) = self.lines() {
+            log::error!("{error:#}; the log lines of engines are not seen");
+        }
+    }
+
+    /// Lets it hold of which servers the engine's own log lines are wanted.
+    pub(super) fn lines(&mut self) -> Result<()> {
+        let Self { follow, steering, probe, .. } = self;
+        let LineChanges { on, watch, unwatch, forget } =
+            follow.want_lines(&|server, engine| steering.lines(server, engine));
+        for (pid, fd) in forget {
+            probe.forget(pid, fd)?;
+        }
+        for pid in unwatch {
+            probe.unwatch(pid)?;
+        }
+        for pid in watch {
+            probe.watch(pid)?;
+        }
+        self.adopt(&on)
     }
 
     /// Drops settings that have had their time.

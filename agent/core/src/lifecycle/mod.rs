@@ -25,6 +25,7 @@ use crate::dialect::signal::{ApiSignal, EngineSignal};
 use crate::dialect::vocabulary::Vocabulary;
 use crate::hash::Map;
 use crate::ids::{Mint, Pid, ServerId};
+use crate::journal::About;
 use crate::loss::Losses;
 use crate::model::metric::Point;
 use crate::model::span::Trace;
@@ -239,6 +240,21 @@ impl Lifecycle {
     #[must_use]
     pub fn open(&self) -> usize {
         self.servers.values().map(Server::open).sum()
+    }
+
+    /// Requests and exchanges of a server that are open.
+    #[must_use]
+    pub fn open_of(&self, id: ServerId) -> usize {
+        self.servers.get(&id).map_or(0, Server::open)
+    }
+
+    /// What a log needs to know of a process.
+    #[must_use]
+    pub fn about(&self, pid: Pid) -> Option<About<'_>> {
+        let server = self.process_of(pid)?.server;
+        let engine = self.server_of(server)?.engine;
+        let (settings, open) = (self.settings.of(server), self.open_of(server));
+        Some(About { server, engine, settings, clock: self.clock, open })
     }
 
     /// Every server's metrics at this moment.

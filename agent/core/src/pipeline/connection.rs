@@ -26,13 +26,15 @@ pub(super) struct Signals {
     pub api: Vec<ApiSignal>,
     pub engine: Vec<EngineSignal>,
     pub sglang: Vec<SglangSignal>,
+    /// Lines of logs, where they are wanted.
+    pub lines: Vec<(Vec<u8>, MonoTime)>,
     /// The protocol, when it was just told.
     pub decided: Option<Protocol>,
 }
 
 impl Signals {
     pub fn is_empty(&self) -> bool {
-        self.api.is_empty() && self.engine.is_empty() && self.sglang.is_empty()
+        self.api.is_empty() && self.engine.is_empty() && self.sglang.is_empty() && self.lines.is_empty()
     }
 }
 
@@ -233,7 +235,10 @@ impl State {
             }
             Self::Http(http) => http.take(direction, piece, context, signals),
             Self::Engine(engine) => engine.take(about.pid, direction, piece, context, signals),
-            Self::Log(log) => log.take(direction, piece, signals),
+            Self::Log(log) => {
+                let keep = context.settings.vllm_log.lines || context.settings.sglang_log.lines;
+                log.take(direction, piece, keep, signals);
+            }
             Self::Ignored => {}
         }
     }

@@ -1,4 +1,4 @@
-//! The log of a scheduler: lines on its standard error.
+//! The log of a process: lines on its standard output or standard error.
 
 use super::connection::Signals;
 use crate::dialect::sglang::line;
@@ -16,9 +16,15 @@ impl LogConn {
         Self(lines::Decoder::new(midstream))
     }
 
-    pub fn take(&mut self, direction: Direction, piece: Piece<'_>, signals: &mut Signals) {
+    /// `keep`: whether the lines themselves are wanted, besides what a scheduler's say.
+    pub fn take(&mut self, direction: Direction, piece: Piece<'_>, keep: bool, signals: &mut Signals) {
         match direction {
-            Direction::Tx => self.0.push(&piece, &mut |line| signals.sglang.extend(signal(line))),
+            Direction::Tx => self.0.push(&piece, &mut |line| {
+                signals.sglang.extend(signal(line));
+                if keep {
+                    signals.lines.push((line.bytes.to_vec(), line.at));
+                }
+            }),
             // Nothing is read from it.
             Direction::Rx => {}
         }

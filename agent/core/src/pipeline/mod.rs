@@ -17,8 +17,10 @@ use crate::dialect::signal::sglang::SglangSignal;
 use crate::dialect::vocabulary::Vocabulary;
 use crate::hash::{Map, in_order};
 use crate::ids::{ConnId, Direction, Fd, Pid, ServerId, Tid};
+use crate::journal::Journal;
 use crate::lifecycle::Lifecycle;
 use crate::loss::{Loss, Losses};
+use crate::model::log::Log;
 use crate::model::metric::Point;
 use crate::model::span::Trace;
 use crate::settings::Settings;
@@ -36,6 +38,8 @@ const TICK: Nanos = Nanos::from_millis(250);
 pub enum Output {
     /// A request is over: its spans.
     Trace(Trace),
+    /// A line of a log.
+    Log(Log),
     /// A connection's protocol is known: what the kernel is to do with it.
     Verdict {
         /// The connection.
@@ -70,6 +74,7 @@ pub struct Stats {
 pub struct Pipeline {
     settings: Settings,
     lifecycle: Lifecycle,
+    journal: Journal,
     conns: Map<ConnId, Connection>,
     tls: Tls,
     losses: Losses,
@@ -87,6 +92,7 @@ impl Pipeline {
         Self {
             lifecycle: Lifecycle::new(settings.clone()),
             settings,
+            journal: Journal::default(),
             conns: Map::default(),
             tls: Tls::default(),
             losses: Losses::default(),
@@ -163,6 +169,8 @@ impl Pipeline {
                 self.lifecycle.detached(server, self.now);
                 self.lifecycle.ended(server);
                 self.collect();
+                self.journal.forget(server);
+                self.take_logs();
             }
         }
     }
@@ -185,6 +193,9 @@ impl Pipeline {
         }
         self.lifecycle.tick(now);
         self.collect();
+        let lifecycle = &self.lifecycle;
+        self.journal.tick(now, &|server| lifecycle.open_of(server));
+        self.take_logs();
     }
 
     /// Nothing more comes: whatever is open ends as it stands.
@@ -197,6 +208,8 @@ impl Pipeline {
             self.lifecycle.detached(server, self.now);
         }
         self.collect();
+        self.journal.finish();
+        self.take_logs();
     }
 
     /// What came out since the last call.
@@ -369,6 +382,7 @@ impl Pipeline {
         if self.signals.is_empty() {
             return;
         }
+        self.note(pid);
         for signal in self.signals.api.drain(..) {
             self.lifecycle.api(pid, signal);
         }
@@ -379,6 +393,23 @@ impl Pipeline {
             self.lifecycle.sglang(pid, signal);
         }
         self.collect();
+        self.take_logs();
+    }
+
+    /// Lets the journal look at the signals of a process, before they are used up.
+    fn note(&mut self, pid: Pid) {
+        let Self { lifecycle, journal, signals, losses, .. } = self;
+        let Some(about) = lifecycle.about(pid) else { return signals.lines.clear() };
+        signals.api.iter().for_each(|signal| journal.api(&about, signal));
+        signals.engine.iter().for_each(|signal| journal.engine(&about, pid, signal));
+        signals.sglang.iter().for_each(|signal| journal.sglang(&about, signal));
+        for (bytes, at) in signals.lines.drain(..) {
+            journal.line(&about, &bytes, at, losses);
+        }
+    }
+
+    fn take_logs(&mut self) {
+        self.outputs.extend(self.journal.logs().into_iter().map(Output::Log));
     }
 
     /// A connection's protocol is known. Of clients' TLS the times are wanted until the plain text is found.
@@ -400,6 +431,7 @@ impl Pipeline {
     fn collect(&mut self) {
         for trace in self.lifecycle.traces() {
             self.stats.spans += u64::try_from(trace.spans.len()).unwrap_or(0);
+            self.journal.trace(&trace);
             self.outputs.push(Output::Trace(trace));
         }
     }

@@ -3,10 +3,11 @@
 use std::fmt;
 
 use super::{Settings, SglangLevel, Strategy, VllmLevel};
-use crate::model::registry::collection::SWITCHES;
+use crate::model::log::Severity;
+use crate::model::registry::collection::{OWN_SWITCHES, SWITCHES};
 use crate::model::registry::{SwitchDef, SwitchKind};
 
-/// A setting of the contract; the table [`SWITCHES`] has a row for each.
+/// A setting that takes effect while the agent runs; the tables [`SWITCHES`] and [`OWN_SWITCHES`] have a row for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Switch {
     /// Whether vLLM servers are looked at.
@@ -43,32 +44,8 @@ pub enum Switch {
     SglangRequestLogLevel,
     /// Least severity of SGLang's log lines exported.
     SglangLogLevel,
-}
-
-impl Switch {
-    /// Whether something reads it: the agent's substitutes for the engines' own log settings are not built yet.
-    #[must_use]
-    pub fn is_built(self) -> bool {
-        match self {
-            Self::VllmEnabled
-            | Self::SglangEnabled
-            | Self::Content
-            | Self::ContentLimit
-            | Self::ContentStrategy
-            | Self::VllmMetrics
-            | Self::VllmLevel
-            | Self::SglangMetrics
-            | Self::SglangLevel
-            | Self::EventLimit => true,
-            Self::VllmRequestLog
-            | Self::VllmIterationLog
-            | Self::VllmLogTraceContext
-            | Self::VllmLogLevel
-            | Self::SglangRequestLog
-            | Self::SglangRequestLogLevel
-            | Self::SglangLogLevel => false,
-        }
-    }
+    /// Whether SGLang's log lines are exported.
+    SglangLogLines,
 }
 
 /// A value that a setting does not take.
@@ -141,7 +118,7 @@ impl fmt::Display for SwitchDef {
 }
 
 impl Settings {
-    /// Changes one setting. A setting that nothing reads yet ([`Switch::is_built`]) changes nothing.
+    /// Changes one setting.
     ///
     /// # Errors
     /// When it does not take the value; nothing is changed then.
@@ -160,13 +137,14 @@ impl Settings {
             Switch::SglangMetrics => self.sglang_metrics = truth,
             Switch::SglangLevel => self.sglang_level = sglang_level(count()),
             Switch::EventLimit => self.event_limit = count(),
-            Switch::VllmRequestLog
-            | Switch::VllmIterationLog
-            | Switch::VllmLogTraceContext
-            | Switch::VllmLogLevel
-            | Switch::SglangRequestLog
-            | Switch::SglangRequestLogLevel
-            | Switch::SglangLogLevel => {}
+            Switch::VllmRequestLog => self.vllm_log.requests = truth,
+            Switch::VllmIterationLog => self.vllm_log.iterations = truth,
+            Switch::VllmLogTraceContext => self.vllm_log.lines = truth,
+            Switch::VllmLogLevel => self.vllm_log.least = Severity::of(&value).unwrap_or_default(),
+            Switch::SglangRequestLog => self.sglang_log.requests = truth,
+            Switch::SglangRequestLogLevel => self.sglang_log.detail = value.parse().unwrap_or_default(),
+            Switch::SglangLogLevel => self.sglang_log.least = Severity::of(&value).unwrap_or_default(),
+            Switch::SglangLogLines => self.sglang_log.lines = truth,
         }
         Ok(())
     }
@@ -191,7 +169,12 @@ fn sglang_level(level: usize) -> SglangLevel {
 /// The row of a setting, by its name in a configuration file.
 #[must_use]
 pub fn by_name(name: &str) -> Option<&'static SwitchDef> {
-    SWITCHES.iter().find(|def| def.name() == name)
+    all().find(|def| def.name() == name)
+}
+
+/// Every row: those of the contract, then our own.
+pub fn all() -> impl Iterator<Item = &'static SwitchDef> {
+    SWITCHES.iter().chain(OWN_SWITCHES)
 }
 
 #[cfg(test)]
@@ -201,35 +184,35 @@ mod tests {
     use super::*;
 
     fn def(switch: Switch) -> &'static SwitchDef {
-        SWITCHES.iter().find(|def| def.switch == switch).unwrap()
+        all().find(|def| def.switch == switch).unwrap()
     }
 
     #[test]
     fn every_setting_has_one_row_and_one_name() {
-        let names: BTreeSet<_> = SWITCHES.iter().map(SwitchDef::name).collect();
-        let switches: BTreeSet<_> = SWITCHES.iter().map(|def| def.switch).collect();
-        assert_eq!((names.len(), switches.len()), (SWITCHES.len(), SWITCHES.len()));
+        let names: BTreeSet<_> = all().map(SwitchDef::name).collect();
+        let switches: BTreeSet<_> = all().map(|def| def.switch).collect();
+        assert_eq!((names.len(), switches.len()), (all().count(), all().count()));
         assert!(!names.contains(""));
     }
 
     #[test]
     fn the_tables_defaults_are_those_of_the_settings() {
         let mut settings = Settings::default();
-        for def in SWITCHES {
+        for def in all() {
             settings.set(def, def.default).unwrap();
             assert_eq!(settings, Settings::default(), "{def}");
         }
     }
 
     #[test]
-    fn every_setting_that_is_built_changes_something() {
+    fn every_setting_changes_something() {
         let other = |def: &SwitchDef| match def.kind {
             SwitchKind::Truth => if def.default == "true" { "false" } else { "true" }.to_owned(),
             SwitchKind::Count => "7".to_owned(),
             SwitchKind::Level { .. } => "0".to_owned(),
             SwitchKind::Choice(words) => words.iter().find(|word| **word != def.default).unwrap().to_string(),
         };
-        for def in SWITCHES.iter().filter(|def| def.switch.is_built()) {
+        for def in all() {
             let mut settings = Settings::default();
             settings.set(def, &other(def)).unwrap();
             assert_ne!(settings, Settings::default(), "{def}");

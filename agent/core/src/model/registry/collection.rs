@@ -236,3 +236,16 @@ pub static SWITCHES: &[SwitchDef] = &[
         outside: Some("least severity of the engine log lines exported"),
     },
 ];
+
+/// Collection settings beyond the contract.
+pub static OWN_SWITCHES: &[SwitchDef] = &[SwitchDef {
+    switch: Switch::SglangLogLines,
+    kind: Truth,
+    key: Some("collect.sglang.log-lines"),
+    env: None,
+    default: "false",
+    doc: Some(
+        "SGLang's log lines seen on stdout and stderr are exported as OTLP logs carrying trace and span id",
+    ),
+    outside: None,
+}];

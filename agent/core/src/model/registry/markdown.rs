@@ -210,6 +210,9 @@ fn own_names(out: &mut String) {
     for group in own::ATTRIBUTES {
         attribute_group(out, group);
     }
+    line(out, format_args!("### Log events\n"));
+    let rows = own::LOGS.iter().map(|(name, when)| vec![code(name), (*when).to_owned()]);
+    table(out, &["event", "when"], rows);
     line(out, format_args!("### Metrics of the agent itself\n"));
     metric_table(out, own::ALL);
     dimension_tables(out, own::DIMENSIONS);
@@ -217,7 +220,7 @@ fn own_names(out: &mut String) {
 
 fn switches(out: &mut String) {
     line(out, format_args!("## Collection settings\n"));
-    let rows = collection::SWITCHES.iter().map(|switch| {
+    let rows = crate::settings::switch::all().map(|switch| {
         let super::SwitchDef { switch: _, kind, key, env, default, doc, outside } = switch;
         let name = |name: &Option<&str>| name.map(code).unwrap_or_default();
         vec![name(key), name(env), kind.wanted(), code(default), or_empty(doc.or(*outside))]
@@ -227,7 +230,7 @@ fn switches(out: &mut String) {
         out,
         format_args!(
             "Settings of `apsara.*` belong to the engine's own logging; enginetap never enters the engine, so the\n\
-             row says what it does from outside instead; that is not built yet."
+             row says what it does from outside instead, and that is what they switch here."
         ),
     );
 }

@@ -92,6 +92,11 @@ pub mod attr {
         ESTIMATED = "enginetap.estimated";
         LOSS = "enginetap.loss";
         FINISH_REASON = "enginetap.finish_reason";
+        CONTEXT_REQUESTS = "enginetap.iteration.context_requests";
+        CONTEXT_TOKENS = "enginetap.iteration.context_tokens";
+        GENERATION_REQUESTS = "enginetap.iteration.generation_requests";
+        GENERATION_TOKENS = "enginetap.iteration.generation_tokens";
+        ITERATION_SECONDS = "enginetap.iteration.seconds";
         HTTP_STATUS = "http.response.status_code";
         ERROR_TYPE = "error.type";
     }
@@ -185,5 +190,11 @@ pub mod event {
 pub mod log {
     names! {
         INFERENCE_DETAILS = "gen_ai.client.inference.operation.details";
+        // Our own, beyond the contract.
+        REQUEST_RECEIVED = "enginetap.request.received";
+        REQUEST_ADDED = "enginetap.request.added";
+        REQUEST_ABORTED = "enginetap.request.aborted";
+        REQUEST_FAILED = "enginetap.request.failed";
+        ITERATION = "enginetap.iteration";
     }
 }

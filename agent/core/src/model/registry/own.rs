@@ -1,13 +1,13 @@
 //! What the product adds of its own, beyond the contract.
 
-use super::Type::{Bool, Int, Str, Strs};
+use super::Type::{Bool, Float, Int, Str, Strs};
 use super::def::{attribute, dimension};
 use super::metric::metrics;
-use super::names::{attr, dim};
+use super::names::{attr, dim, log};
 use super::{AttributeGroup, DimensionGroup, MetricDef, MetricKind};
 
 /// Attribute groups.
-pub static ATTRIBUTES: &[&AttributeGroup] = &[&ANY_SPAN, &ENTRY, &LLM_REQUEST, &SGLANG_THREAD];
+pub static ATTRIBUTES: &[&AttributeGroup] = &[&ANY_SPAN, &ENTRY, &LLM_REQUEST, &SGLANG_THREAD, &ITERATION];
 
 /// Attributes on any span.
 pub static ANY_SPAN: AttributeGroup = AttributeGroup {
@@ -62,6 +62,33 @@ pub static SGLANG_THREAD: AttributeGroup = AttributeGroup {
         attribute(attr::FINISH_REASON, Str, "why the engine ended the request").when("status ERROR")
     ],
 };
+
+/// Attributes of the agent's own iteration log.
+pub static ITERATION: AttributeGroup = AttributeGroup {
+    on: "log event enginetap.iteration",
+    note: None,
+    attributes: &[
+        attribute(attr::CONTEXT_REQUESTS, Int, "requests that got their first output in the iteration"),
+        attribute(attr::CONTEXT_TOKENS, Int, "their prompt tokens that no cache had"),
+        attribute(attr::GENERATION_REQUESTS, Int, "requests that got a later output"),
+        attribute(attr::GENERATION_TOKENS, Int, "the tokens they got"),
+        attribute(
+            attr::ITERATION_SECONDS,
+            Float,
+            "how long the iteration took, both parts together: since the one before, or since the first was scheduled",
+        )
+        .when("known"),
+    ],
+};
+
+/// Log events: name and when.
+pub static LOGS: &[(&str, &str)] = &[
+    (log::REQUEST_RECEIVED, "log_requests on: a request has come in over HTTP"),
+    (log::REQUEST_ADDED, "log_requests on: a frontend has handed a request to its engine"),
+    (log::REQUEST_ABORTED, "log_requests on: a frontend has taken a request back"),
+    (log::REQUEST_FAILED, "log_requests on: the server or the engine ended a request with an error"),
+    (log::ITERATION, "vLLM's log_iteration_details on: a step of the engine, as one frontend was told of it"),
+];
 
 metrics! {
     LOSSES = "enginetap_losses", Counter, "Count", [], "what was lost or left out, by reason and by the side (kernel, agent) that lost it; bytes for gap_bytes, occurrences for the others";

@@ -11,7 +11,7 @@ use enginetap_core::loss::Loss;
 use enginetap_core::model::registry::{Dialect, attr, check};
 use enginetap_core::model::span::{Span, Status, Trace, Value};
 use enginetap_core::settings::Settings;
-use enginetap_tests::captures::{Capture, named};
+use enginetap_tests::captures::{Capture, Input, named};
 use enginetap_tests::messages::{Session, timeless};
 use enginetap_tests::replayed::{Replayed, int};
 use serde_json::Value as Json;
@@ -236,4 +236,105 @@ fn messages_of_real_engines_cut_anywhere_are_counted_and_never_break_anything() 
         }
     }
     assert!(seen.values().sum::<u64>() > 50, "{seen:?}");
+}
+
+#[test]
+fn an_engines_own_counts_are_taken_where_its_files_show_them() {
+    let capture = capture("0.9.2.post2");
+    let (replayed, own) = (replay("0.9.2.post2"), capture.counted().unwrap());
+    let mut wrong = Vec::new();
+    for (ours, theirs) in [
+        ("num_prompt_tokens_iter", "vllm:prompt_tokens_total"),
+        ("num_generation_tokens_iter", "vllm:generation_tokens_total"),
+        ("num_tokens_iter", "vllm:iteration_tokens_total_sum"),
+        ("num_preemption_iter", "vllm:num_preemptions_total"),
+        ("gen_ai_vllm_request_success", "vllm:request_success_total"),
+    ] {
+        let (our, their) = (replayed.metric(ours), own.sum(theirs).unwrap());
+        if our != their {
+            wrong.push(format!("{ours} is {our}, the server says {their}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(own.sum("vllm:num_preemptions_total").unwrap() > 0.0);
+    // It reported once more, before the load, that it had nothing to do.
+    assert_eq!(
+        replayed.metric("vllm_iter_count") + 1.0,
+        own.sum("vllm:iteration_tokens_total_count").unwrap()
+    );
+}
+
+#[test]
+fn the_state_comes_from_files_and_what_those_lack_from_objects() {
+    // Up to the middle of the load, so that there is something to see.
+    let inputs = capture("0.9.2.post2").inputs().unwrap();
+    let mut seen: BTreeMap<&str, f64> = BTreeMap::new();
+    let mut pipeline = enginetap_core::pipeline::Pipeline::new(Settings::default());
+    for input in inputs {
+        match input {
+            Input::Record(bytes) => pipeline.push_bytes(&bytes),
+            Input::Fact(fact) => pipeline.fact(*fact),
+        }
+        for point in pipeline.points() {
+            let most = seen.entry(point.metric.name).or_default();
+            *most = most.max(point.value.as_f64());
+        }
+    }
+    let most = |name: &str| seen.get(name).copied();
+    // Twelve requests at once, and too little cache for them.
+    assert_eq!(most("num_running_sys"), Some(12.0));
+    assert!(most("num_waiting_sys").unwrap() >= 1.0);
+    assert_eq!(most("num_swapped_sys"), Some(0.0), "V0 swaps only where it is told to");
+    assert_eq!(most("gpu_cache_usage_sys"), Some(0.0), "there is no GPU");
+    assert!(most("cpu_cache_usage_sys").is_some_and(|usage| usage > 0.9 && usage <= 1.0));
+}
+
+#[test]
+fn of_several_candidates_the_objects_tell_the_times() {
+    let capture = capture("0.9.2.post2");
+    let replayed = replay("0.9.2.post2");
+    let mut seen = 0;
+    for asked in capture.client().unwrap().iter().filter(|asked| asked["kind"] == "parallel") {
+        let engine = engine_span(of_response(&replayed, asked["id"].as_str().unwrap()));
+        assert_eq!(int(engine, attr::USAGE_NUM_SEQUENCES), Some(2));
+        let [queue, first, e2e] =
+            [attr::LATENCY_TIME_IN_QUEUE, attr::LATENCY_TIME_TO_FIRST_TOKEN, attr::LATENCY_E2E]
+                .map(|key| seconds(engine, key));
+        let (Some(queue), Some(first), Some(e2e)) = (queue, first, e2e) else { continue };
+        assert!(0.0 < queue && queue < first && first < e2e, "{queue} {first} {e2e}");
+        seen += 1;
+    }
+    assert!(seen > 0);
+}
+
+#[test]
+fn an_engine_without_messages_is_known_by_its_objects() {
+    let capture = capture("0.9.2.post2-in-process");
+    let replayed = replay("0.9.2.post2-in-process");
+    let mut told = 0;
+    for asked in capture.client().unwrap().iter().filter(|asked| asked["kind"] == "completion") {
+        let trace = of_response(&replayed, asked["id"].as_str().unwrap());
+        // Those of before it was found have an entry span alone.
+        if trace.spans.len() < 2 {
+            continue;
+        }
+        let engine = engine_span(trace);
+        assert_eq!(int(engine, attr::USAGE_COMPLETION_TOKENS), asked["usage"]["completion_tokens"].as_i64());
+        assert_eq!(text(engine, attr::FINISH_REASON), asked["finish"][0].as_str());
+        let Some(Value::Strs(estimated)) = engine.attribute(attr::ESTIMATED) else { panic!("{engine:#?}") };
+        assert!(estimated.iter().any(|key| key == attr::LATENCY_E2E), "{estimated:?}");
+        let [queue, e2e] =
+            [attr::LATENCY_TIME_IN_QUEUE, attr::LATENCY_E2E].map(|key| seconds(engine, key).unwrap());
+        assert!(
+            0.0 < queue && queue < e2e && e2e < asked["e2e"].as_f64().unwrap() + 0.1,
+            "{queue} {e2e} {asked}"
+        );
+        told += 1;
+    }
+    assert!(told >= 10, "{told}");
+    for name in
+        ["vllm_iter_count", "num_prompt_tokens_iter", "num_generation_tokens_iter", "num_preemption_iter"]
+    {
+        assert!(replayed.metric(name) > 0.0, "{name}");
+    }
 }

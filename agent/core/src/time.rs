@@ -110,6 +110,13 @@ impl EngineTime {
 }
 
 impl EpochTime {
+    /// A moment as engines write it.
+    #[must_use]
+    pub fn of(at: WallTime) -> Self {
+        #[allow(clippy::cast_precision_loss, reason = "as Python's time.time(): a few hundred nanoseconds")]
+        Self(at.0 as f64 / NANOS)
+    }
+
     /// The same moment in nanoseconds.
     #[must_use]
     pub fn wall(self) -> WallTime {

@@ -144,8 +144,10 @@ impl Attachable {
         let no_engine = server.family.with_roles(&[Role::EngineCore]).is_empty();
         match (server.family.engine, server.family.root.origin) {
             (Engine::Vllm | Engine::Sglang, _) if !server.readable => Self::NeedsRights,
-            (Engine::Vllm, _) if server.launch.in_process => Self::HttpOnly,
-            (Engine::Vllm | Engine::Sglang, Origin::Launched) if no_engine => Self::Starting,
+            (Engine::Vllm, _) if server.launch.in_process && !server.v0 => Self::HttpOnly,
+            (Engine::Vllm | Engine::Sglang, Origin::Launched) if no_engine && !server.launch.in_process => {
+                Self::Starting
+            }
             (Engine::Vllm | Engine::Sglang, Origin::Launched | Origin::Embedded | Origin::Orphan) => {
                 Self::Yes
             }

@@ -275,17 +275,18 @@ impl Follow {
         self.of_sglang(Role::ApiServer)
     }
 
-    /// The processes that vLLM's V0 engines run in: one of their own, else the frontend's.
+    /// The processes that vLLM's V0 engines run in (one of their own, else the frontend's), each with its frontends.
     #[must_use]
-    pub fn v0_engines(&self) -> Vec<Pid> {
+    pub fn v0_engines(&self) -> BTreeMap<Pid, Vec<Pid>> {
         let engines = |server: &ServerId| {
             let roles = self.watch.roles(*server);
             let with = |wanted: Role| {
                 let found = roles.iter().filter(|(_, role)| **role == wanted);
                 found.map(|(pid, _)| *pid).collect::<Vec<_>>()
             };
-            let own = with(Role::EngineCore);
-            if own.is_empty() { with(Role::ApiServer) } else { own }
+            let (own, frontends) = (with(Role::EngineCore), with(Role::ApiServer));
+            let engines = if own.is_empty() { frontends.clone() } else { own };
+            engines.into_iter().map(move |engine| (engine, frontends.clone()))
         };
         self.v0.iter().flat_map(engines).collect()
     }

@@ -274,8 +274,8 @@ impl Live {
             feed.vocabulary(server, vocabulary);
         }
         self.states.follow(follow.proc(), &follow.schedulers());
-        self.metric_files.follow(follow.proc(), &follow.v0_engines());
-        objects.follow(follow.schedulers(), follow.frontends());
+        self.metric_files.follow(follow.proc(), follow.v0_engines().keys());
+        objects.follow(follow.schedulers(), follow.frontends(), &follow.v0_engines());
         for pid in changes.gone {
             libraries.forget(pid);
             marks.forget(pid);
@@ -349,6 +349,9 @@ impl Live {
     /// Reads what schedulers publish in shared memory, and the metrics that V0's engines keep in files.
     fn states(&mut self) {
         let now = clock().mono;
+        if self.metric_files.lacks() {
+            self.metric_files.follow(self.follow.proc(), self.follow.v0_engines().keys());
+        }
         for fact in self.states.read(now).into_iter().chain(self.metric_files.read(now)) {
             self.feed.fact(fact);
         }
@@ -361,7 +364,7 @@ impl Live {
             self.probe.reconcile(pid)?;
         }
         self.states.follow(self.follow.proc(), &self.follow.schedulers());
-        self.metric_files.follow(self.follow.proc(), &self.follow.v0_engines());
+        self.metric_files.follow(self.follow.proc(), self.follow.v0_engines().keys());
         self.adopt(&self.follow.all())
     }
 

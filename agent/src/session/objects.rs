@@ -3,7 +3,7 @@
 mod pace;
 mod target;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -61,7 +61,7 @@ impl ObjectCost {
 /// What the thread is told.
 enum Order {
     /// The processes to read, in place of those before, and whether each step of theirs is wanted.
-    Follow { schedulers: Vec<Pid>, frontends: Vec<Pid>, steps: bool },
+    Follow { wanted: Vec<(Pid, What)>, steps: bool },
     /// A process has work to do.
     Wake(Pid),
     /// A scheduler began a forward.
@@ -76,6 +76,8 @@ pub(super) struct Objects {
     thread: Option<JoinHandle<()>>,
     /// Processes that are read, and when each was told of last.
     read: HashMap<Pid, MonoTime>,
+    /// Processes whose calls are a sign of work of another one, which is read.
+    wakes: HashMap<Pid, Pid>,
     steps: bool,
     stepped: bool,
 }
@@ -97,14 +99,27 @@ impl Objects {
             reports,
             thread: Some(thread),
             read: HashMap::new(),
+            wakes: HashMap::new(),
             steps,
             stepped: false,
         })
     }
 
-    /// Reads these processes from now on, and no others.
-    pub fn follow(&mut self, schedulers: Vec<Pid>, frontends: Vec<Pid>) {
-        let pids: Vec<Pid> = schedulers.iter().chain(&frontends).copied().collect();
+    /// Reads these processes from now on, and no others. `v0_engines`: each with the frontends that hand it its work.
+    pub fn follow(
+        &mut self,
+        schedulers: Vec<Pid>,
+        frontends: Vec<Pid>,
+        v0_engines: &BTreeMap<Pid, Vec<Pid>>,
+    ) {
+        let wakes = v0_engines.iter().flat_map(|(engine, of)| of.iter().map(|frontend| (*frontend, *engine)));
+        self.wakes = wakes.collect();
+        let of = |pids: Vec<Pid>, what| pids.into_iter().map(move |pid| (pid, what));
+        let wanted: Vec<(Pid, What)> = of(schedulers, What::Scheduler)
+            .chain(of(frontends, What::Frontend))
+            .chain(of(v0_engines.keys().copied().collect(), What::V0))
+            .collect();
+        let pids: Vec<Pid> = wanted.iter().map(|(pid, _)| *pid).collect();
         if self.read.len() == pids.len() && pids.iter().all(|pid| self.read.contains_key(pid)) {
             return;
         }
@@ -112,7 +127,7 @@ impl Objects {
         for pid in pids {
             self.read.entry(pid).or_insert(MonoTime(0));
         }
-        self.tell(Order::Follow { schedulers, frontends, steps: self.steps });
+        self.tell(Order::Follow { wanted, steps: self.steps });
     }
 
     /// Whether what changes with every step of a scheduler is wanted from now on. The processes are taken up anew by the
@@ -121,7 +136,7 @@ impl Objects {
         if self.steps != steps {
             self.steps = steps;
             self.read.clear();
-            self.tell(Order::Follow { schedulers: Vec::new(), frontends: Vec::new(), steps });
+            self.tell(Order::Follow { wanted: Vec::new(), steps });
         }
     }
 
@@ -131,6 +146,7 @@ impl Objects {
             return;
         }
         let Ok(Record { time, pid, tid: _, body }) = Record::parse(record) else { return };
+        let pid = self.wakes.get(&pid).copied().unwrap_or(pid);
         let Some(told) = self.read.get_mut(&pid) else { return };
         if let Body::Mark(Mark::Forward) = body {
             self.stepped = self.steps;
@@ -211,12 +227,7 @@ impl Reader {
     fn obey(&mut self, order: Order) {
         let now = clock().mono;
         match order {
-            Order::Follow { schedulers, frontends, steps } => {
-                let wanted: Vec<(Pid, What)> = schedulers
-                    .into_iter()
-                    .map(|pid| (pid, What::Scheduler))
-                    .chain(frontends.into_iter().map(|pid| (pid, What::Frontend)))
-                    .collect();
+            Order::Follow { wanted, steps } => {
                 self.targets.retain(|target| wanted.contains(&target.identity()));
                 for (pid, what) in wanted {
                     if !self.targets.iter().any(|target| target.identity() == (pid, what)) {

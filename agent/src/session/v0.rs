@@ -38,8 +38,8 @@ struct Engine {
 
 impl MetricFiles {
     /// Takes up the files that these engines have open, and lets go of those of others.
-    pub fn follow(&mut self, proc: &Proc, engines: &[Pid]) {
-        self.0.retain(|pid, _| engines.contains(pid));
+    pub fn follow<'a>(&mut self, proc: &Proc, engines: impl Iterator<Item = &'a Pid> + Clone) {
+        self.0.retain(|pid, _| engines.clone().any(|engine| engine == pid));
         for &pid in engines {
             let engine = self.0.entry(pid).or_default();
             // The first series of each kind makes a file of its own.
@@ -52,6 +52,11 @@ impl MetricFiles {
                 }
             }
         }
+    }
+
+    /// Whether an engine has none: one that just starts makes them when it has counted something.
+    pub fn lacks(&self) -> bool {
+        self.0.values().any(|engine| engine.files.is_empty())
     }
 
     /// What changed since the last reading.
@@ -132,7 +137,7 @@ mod tests {
         }
         symlink("/dev/null", fds.join("1")).unwrap();
         let mut files = MetricFiles::default();
-        files.follow(&Proc::at(folder.path()), &[Pid(7)]);
+        files.follow(&Proc::at(folder.path()), [Pid(7)].iter());
         let state = |running| V0State { running: Some(running), ..V0State::default() };
         let counts = V0Counts { prompt_tokens: Some(40), ..V0Counts::default() };
         let snapshot = V0Snapshot {
@@ -148,14 +153,14 @@ mod tests {
         write(&gauges, &[(RUNNING, 0.0)]);
         let later = V0Snapshot { at: MonoTime(7), state: Some(state(0)), counts: None, ..snapshot };
         assert_eq!(files.read(MonoTime(7)), [Fact::V0Snapshot(later)]);
-        files.follow(&Proc::at(folder.path()), &[]);
+        files.follow(&Proc::at(folder.path()), [].iter());
         assert!(files.read(MonoTime(8)).is_empty());
     }
 
     #[test]
     fn an_engine_without_files_tells_nothing() {
         let mut files = MetricFiles::default();
-        files.follow(&Proc::at(std::path::Path::new("/no/such")), &[Pid(7)]);
+        files.follow(&Proc::at(std::path::Path::new("/no/such")), [Pid(7)].iter());
         assert!(files.read(MonoTime(5)).is_empty());
     }
 }

@@ -28,6 +28,7 @@ pub mod sglang;
 mod tensor;
 mod types;
 pub mod value;
+pub mod vllm_v0;
 
 pub use frames::{Found, Wanted};
 pub use memory::{Addr, Gone, Memory, Piece};

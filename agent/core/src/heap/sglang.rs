@@ -5,7 +5,7 @@
 
 mod frontend;
 mod load;
-mod parts;
+pub(super) mod parts;
 mod plan;
 mod requests;
 mod scheduler;

@@ -261,6 +261,11 @@ fn sockets(server: &Instance, target: &Target) -> Vec<Finding> {
     let Target { engine_conns, client_conns, pairs_known, .. } = target;
     let seen = format!("{engine_conns} to the engine, {client_conns} other (clients)");
     let mut findings = vec![match (engine_conns, server.launch.in_process) {
+        (_, true) if server.v0 => limited(
+            "sockets",
+            "the engine runs inside the API server, with no socket between: its objects are read, once it has worked",
+            "start it without --disable-frontend-multiprocessing to have its messages too",
+        ),
         (_, true) => limited(
             "sockets",
             "the engine runs inside the API server, with no socket between: HTTP spans only",

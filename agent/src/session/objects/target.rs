@@ -2,6 +2,7 @@
 
 use enginetap_core::capture::fact::Fact;
 use enginetap_core::heap::sglang::{Frontend, Sampled, Scheduler};
+use enginetap_core::heap::vllm_v0;
 use enginetap_core::heap::{Gone, Heap, Refusal, Refusals};
 use enginetap_core::ids::Pid;
 use enginetap_core::loss::{Loss, Losses};
@@ -29,6 +30,8 @@ pub(super) enum What {
     Scheduler,
     /// SGLang's HTTP server and tokenizer manager.
     Frontend,
+    /// vLLM's V0 engine.
+    V0,
 }
 
 impl What {
@@ -36,6 +39,7 @@ impl What {
         match self {
             Self::Scheduler => "scheduler",
             Self::Frontend => "frontend",
+            Self::V0 => "engine",
         }
     }
 }
@@ -46,6 +50,7 @@ enum State {
     Sought,
     Scheduler(Box<(Heap<ProcessMemory>, Scheduler)>),
     Frontend(Box<(Heap<ProcessMemory>, Frontend)>),
+    V0(Box<(Heap<ProcessMemory>, vllm_v0::Engine)>),
     /// It cannot be read, which was said.
     Off,
 }
@@ -71,7 +76,7 @@ impl Target {
     pub fn new(pid: Pid, what: What, steps: bool, now: MonoTime) -> Self {
         let fast = match what {
             What::Scheduler => SCHEDULER,
-            What::Frontend => FRONTEND,
+            What::Frontend | What::V0 => FRONTEND,
         };
         Self {
             pid,
@@ -98,7 +103,7 @@ impl Target {
     pub fn next(&self) -> Option<MonoTime> {
         match self.state {
             State::Off => None,
-            State::Sought | State::Scheduler(_) | State::Frontend(_) => Some(self.pace.next()),
+            State::Sought | State::Scheduler(_) | State::Frontend(_) | State::V0(_) => Some(self.pace.next()),
         }
     }
 
@@ -152,6 +157,16 @@ impl Target {
                 report.facts.extend(snapshot.map(Fact::FrontendSnapshot));
                 requests > 0
             }
+            State::V0(both) => {
+                let (heap, engine) = both.as_mut();
+                let vllm_v0::Sampled { snapshot, requests, lost } = engine.sample(heap, now);
+                report.facts.extend(snapshot.map(Fact::V0Snapshot));
+                if lost {
+                    self.lost();
+                    return report;
+                }
+                requests > 0
+            }
         };
         report.cost = Nanos(cpu().0.saturating_sub(before.0));
         self.after(&mut report, works);
@@ -165,6 +180,7 @@ impl Target {
         let heap = match &mut self.state {
             State::Scheduler(both) => &mut both.0,
             State::Frontend(both) => &mut both.0,
+            State::V0(both) => &mut both.0,
             State::Sought | State::Off => return,
         };
         let pieces = heap.cost().pieces;
@@ -204,6 +220,10 @@ impl Target {
                 log::info!("reading the frontend's objects: {found}");
                 State::Frontend(Box::new((heap, frontend)))
             }),
+            What::V0 => vllm_v0::Engine::find(&mut heap, self.pid).ok().flatten().map(|engine| {
+                log::info!("reading the engine's objects: {found}");
+                State::V0(Box::new((heap, engine)))
+            }),
         };
         Ok(state)
     }
@@ -213,6 +233,7 @@ impl Target {
         let gone = match &self.state {
             State::Scheduler(both) => both.0.gone(),
             State::Frontend(both) => both.0.gone(),
+            State::V0(both) => both.0.gone(),
             State::Sought | State::Off => None,
         };
         self.told = Refusals::default();
@@ -233,7 +254,7 @@ impl Target {
     /// Gives it up, and says so once.
     fn off(&mut self, reason: &str) {
         log::warn!(
-            "the objects of SGLang's {} are not read: {reason}; its times come from messages, as far as those tell them",
+            "the objects of the {} are not read: {reason}; its times come from messages, as far as those tell them",
             self.what.name()
         );
         self.state = State::Off;

@@ -11,10 +11,14 @@ const OLDEST: f64 = 30.0 * 86_400.0;
 const LATEST: f64 = 5.0;
 
 /// Some attributes' values of one object; `None` where it has no such attribute.
-pub(super) type Values = Vec<Result<Option<Cell>, Refusal>>;
+pub(in crate::heap) type Values = Vec<Result<Option<Cell>, Refusal>>;
 
 /// Values of attributes of objects, by object. An attribute that is not there is `None`.
-pub(super) fn values<M: Memory>(heap: &mut Heap<M>, objects: &[Ref], names: &[&'static str]) -> Vec<Values> {
+pub(in crate::heap) fn values<M: Memory>(
+    heap: &mut Heap<M>,
+    objects: &[Ref],
+    names: &[&'static str],
+) -> Vec<Values> {
     let wants: Vec<(Ref, &'static str)> =
         objects.iter().flat_map(|object| names.iter().map(|name| (*object, *name))).collect();
     let found = heap.attributes(&wants);
@@ -29,7 +33,7 @@ pub(super) fn values<M: Memory>(heap: &mut Heap<M>, objects: &[Ref], names: &[&'
 }
 
 /// A value that was read, with all that led to it, twice alike; `Err` where it was not.
-pub(super) fn believed<'a>(
+pub(in crate::heap) fn believed<'a>(
     cell: &'a Result<Option<Cell>, Refusal>,
     verdicts: &Verdicts,
 ) -> Result<Option<&'a Value>, Refusal> {

@@ -193,6 +193,9 @@ impl Server {
         match signal {
             EngineSignal::Added { at, request } => {
                 self.make_room(context);
+                if let Some(engine) = &mut self.v0 {
+                    engine.messages = true;
+                }
                 let name = request.id.clone();
                 if let Some(parent) = request_id::parent(&name) {
                     self.siblings.entry(parent.to_owned()).or_default().added += 1;

@@ -6,6 +6,7 @@ use super::request::{Applied, Ending, Request};
 use super::server::{Server, around};
 use super::spans::{self, Parts};
 use crate::dialect::request_id;
+use crate::dialect::signal::Finish;
 use crate::hash::in_order;
 use crate::ids::{ExchangeId, Pid};
 use crate::lifecycle::Context;
@@ -23,7 +24,9 @@ impl Server {
             return;
         }
         let Some(exchange) = self.exchanges.get(&id) else { return };
-        let open = |request: &Request| request.ending.is_none() && request.abort_at.is_none();
+        let gone = |request: &Request| request.v0.as_ref().is_some_and(|told| told.gone.is_some());
+        let open =
+            |request: &Request| request.ending.is_none() && request.abort_at.is_none() && !gone(request);
         let waiting = exchange.requests.iter().filter_map(|joined| self.requests.get(&joined.name)).any(open);
         if waiting && !late {
             return;
@@ -69,6 +72,9 @@ impl Server {
         let at = request.abort_at.unwrap_or(ended);
         let stopped = complete && request.has_stop() && !exchange.failed();
         match (request.abort_at, complete) {
+            (None, true) if self.unsaid() && !exchange.failed() => {
+                self.conclude_unsaid(id, name, at, context)
+            }
             (Some(_), _) if stopped => self.stopped(name, counted, at, context),
             (Some(_), _) | (None, false) => self.give_up(name, Ending::Aborted, at, context),
             // The client was told of an error, and nothing was taken back: there is no engine to take it from.
@@ -190,6 +196,10 @@ impl Server {
             if let Some(at) = aborted {
                 self.give_up(&name, Ending::Aborted, at, context);
             }
+            // Why it is gone nobody told: its client was not seen.
+            if let Some(at) = self.requests.get(&name).and_then(|request| request.v0.as_ref()?.gone) {
+                self.give_up(&name, Ending::Finished(Finish::Other(0)), at, context);
+            }
             self.emit_alone(&name, context);
         }
         self.expire(now, context);
@@ -198,7 +208,8 @@ impl Server {
     /// Requests that ended a while ago and that no open exchange can claim any more.
     fn ownerless(&self, now: MonoTime) -> impl Iterator<Item = &String> {
         self.requests.iter().filter_map(move |(name, request)| {
-            let ended = request.ending.map(|(_, at)| at).or(request.abort_at)?;
+            let gone = || request.v0.as_ref()?.gone;
+            let ended = request.ending.map(|(_, at)| at).or(request.abort_at).or_else(gone)?;
             let claimed = request.exchange.is_some_and(|id| self.exchanges.contains_key(&id));
             let late = now > ended.plus(GRACE);
             let free = !claimed && late && !join::may_be_claimed(request, self.exchanges.values());

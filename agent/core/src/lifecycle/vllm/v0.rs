@@ -8,16 +8,16 @@ mod told;
 
 pub(super) use engine::Engine;
 pub(super) use spans::llm_request;
-pub(super) use told::Told;
+pub(super) use told::{Told, Unsaid};
 
 use super::points::per_output_token;
 use super::request::{Ending, Request};
 use super::server::Server;
-use crate::dialect::signal::Finish;
-use crate::dialect::signal::vllm_v0::{V0Output, V0Reading, V0Snapshot};
+use crate::dialect::signal::vllm_v0::{V0Metrics, V0Output, V0Reading, V0Snapshot, V0Source};
+use crate::dialect::signal::{EngineRequest, Finish};
 use crate::ids::{ExchangeId, Pid};
 use crate::lifecycle::Context;
-use crate::time::MonoTime;
+use crate::time::{EpochTime, MonoTime};
 
 /// How the engine calls its parts of a request for several candidates (0.7 on): `ID_parallel_sample_0`.
 /// Mirrors `ParallelSampleSequenceGroup` of `vllm/sequence.py`.
@@ -32,7 +32,7 @@ impl Server {
         at: MonoTime,
         context: &mut Context<'_>,
     ) {
-        self.v0.get_or_insert_default();
+        self.v0.get_or_insert_default().messages = true;
         let mut settled = Vec::new();
         for output in outputs {
             settled.extend(self.v0_output(pid, &output, at, context));
@@ -99,22 +99,82 @@ impl Server {
     }
 
     /// What was read outside the messages.
-    pub(in crate::lifecycle) fn v0_snapshot(&mut self, snapshot: V0Snapshot, _context: &mut Context<'_>) {
-        let V0Snapshot { pid: _, at, source, state, counts, requests, gone: _ } = snapshot;
+    pub(in crate::lifecycle) fn v0_snapshot(&mut self, snapshot: V0Snapshot, context: &mut Context<'_>) {
+        let V0Snapshot { pid, at, source, state, counts, requests, gone } = snapshot;
         let engine = self.v0.get_or_insert_default();
         engine.take(source, state, counts);
+        let messages = engine.messages;
+        // What is there at the first look began before it.
+        let first = source == V0Source::Objects && !std::mem::replace(&mut engine.looked, true);
         for (name, reading) in requests {
-            self.v0_reading(&name, reading, at);
+            let whole = name.split_once(PART).map_or(name.as_str(), |(whole, _)| whole);
+            // Without messages its objects are all that tells of a request.
+            if !messages && !gone.contains(&name) && !self.requests.contains_key(whole) {
+                self.make_room(context);
+                let request =
+                    if first { Request::seen(pid, at) } else { Request::added(unsaid(whole), pid, at) };
+                self.insert(whole.to_owned(), request);
+            }
+            self.v0_reading(whole, reading, whole.len() < name.len(), at);
+        }
+        if !messages {
+            gone.iter().for_each(|name| self.v0_gone(name, at, context));
         }
     }
 
+    /// The engine has a request no more, and no message told why.
+    fn v0_gone(&mut self, name: &str, at: MonoTime, context: &mut Context<'_>) {
+        let Some(request) = self.requests.get_mut(name) else { return };
+        request.v0.get_or_insert_default().gone = Some(at);
+        if let Some(exchange) = request.exchange {
+            self.settle(exchange, at, context);
+        }
+    }
+
+    /// Whether the engine is one whose messages nobody can see.
+    pub(super) fn unsaid(&self) -> bool {
+        self.v0.as_ref().is_some_and(|engine| !engine.messages)
+    }
+
+    /// A request of such an engine is over with its exchange: what its client was told is what is known of its end.
+    pub(super) fn conclude_unsaid(
+        &mut self,
+        id: ExchangeId,
+        name: &str,
+        at: MonoTime,
+        context: &Context<'_>,
+    ) {
+        let (Some(exchange), Some(request)) = (self.exchanges.get(&id), self.requests.get_mut(name)) else {
+            return;
+        };
+        let usage = exchange.usage.unwrap_or_default();
+        let tokens = usage.completion.unwrap_or(exchange.increments);
+        let told = request.v0.get_or_insert_default();
+        told.unsaid = Some(if usage.completion.is_none() { Unsaid::Tokens } else { Unsaid::Times });
+        // The response's end is a little later than the engine's.
+        let end = EpochTime::of(context.clock.wall(at));
+        told.metrics.learn(V0Metrics { last_token: Some(end), finished: Some(end), ..V0Metrics::default() });
+        told.prompt_tokens = told.prompt_tokens.or(usage.prompt);
+        told.said(exchange.choices.values().map(|choice| choice.finish_reason.as_deref()), tokens);
+        request.output_tokens = told.tokens();
+        let tokens = request.output_tokens;
+        let totals = self.totals_of(None);
+        totals.generation_tokens = totals.generation_tokens.saturating_add(tokens);
+        totals.prompt_tokens = totals.prompt_tokens.saturating_add(usage.prompt.unwrap_or(0));
+        self.v0_finished(name, at);
+    }
+
     /// What the engine's objects hold of a request, or of a part of one.
-    fn v0_reading(&mut self, name: &str, reading: V0Reading, at: MonoTime) {
-        let (whole, part) = name.split_once(PART).map_or((name, false), |(whole, _)| (whole, true));
-        let Some(request) = self.requests.get_mut(whole) else { return };
+    fn v0_reading(&mut self, name: &str, reading: V0Reading, part: bool, at: MonoTime) {
+        let Some(request) = self.requests.get_mut(name) else { return };
         request.touched = request.touched.max(at);
         request.v0.get_or_insert_default().read(reading, part);
     }
+}
+
+/// A request of which nothing was handed over that could be seen.
+fn unsaid(name: &str) -> EngineRequest {
+    EngineRequest { id: name.to_owned(), ..EngineRequest::default() }
 }
 
 impl Request {
@@ -133,3 +193,6 @@ impl Request {
         self.output_tokens.saturating_sub(before)
     }
 }
+
+#[cfg(test)]
+mod tests;

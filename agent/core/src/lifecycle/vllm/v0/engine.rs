@@ -5,6 +5,10 @@ use crate::dialect::signal::vllm_v0::{V0Counts, V0Source, V0State};
 /// What is known of a V0 engine.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Engine {
+    /// Whether any of its messages was seen. An engine in the API server's process has none.
+    pub messages: bool,
+    /// Whether its objects were looked at.
+    pub looked: bool,
     objects: Told,
     files: Told,
 }
@@ -30,10 +34,12 @@ impl Engine {
             V0Source::Objects => &mut self.objects,
             V0Source::Files => &mut self.files,
         };
-        told.state = state.or(told.state);
+        // What one reading missed stays as the one before told it.
+        told.state = state.map(|state| state.or(told.state.unwrap_or_default())).or(told.state);
         let Some(counts) = counts else { return };
         match &mut told.counts {
-            Some(known) => known.add(counts),
+            // A series that files have not held before was made since; one of the objects was not read.
+            Some(known) => known.add(counts, source == V0Source::Files),
             None => told.counts = Some(Counted::from_now(counts)),
         }
     }
@@ -81,23 +87,25 @@ impl Counted {
     }
 
     /// Adds what grew. An engine that did nothing for ten seconds reports an iteration without tokens: it is none.
-    fn add(&mut self, counts: V0Counts) {
+    fn add(&mut self, counts: V0Counts, new: bool) {
         let Self { last, since } = self;
         let worked = counts.tokens.is_none() || counts.tokens != last.tokens;
         let iterations = if worked { counts.iterations } else { last.iterations };
         for (since, last, now) in [
-            (&mut since.iterations, last.iterations, iterations),
-            (&mut since.prompt_tokens, last.prompt_tokens, counts.prompt_tokens),
-            (&mut since.generation_tokens, last.generation_tokens, counts.generation_tokens),
-            (&mut since.tokens, last.tokens, counts.tokens),
-            (&mut since.preemptions, last.preemptions, counts.preemptions),
+            (&mut since.iterations, &mut last.iterations, iterations),
+            (&mut since.prompt_tokens, &mut last.prompt_tokens, counts.prompt_tokens),
+            (&mut since.generation_tokens, &mut last.generation_tokens, counts.generation_tokens),
+            (&mut since.tokens, &mut last.tokens, counts.tokens),
+            (&mut since.preemptions, &mut last.preemptions, counts.preemptions),
         ] {
             if let Some(now) = now {
-                let grown = now.saturating_sub(last.unwrap_or(0));
+                let grown = now.saturating_sub(last.unwrap_or(if new { 0 } else { now }));
                 *since = Some(since.unwrap_or(0).saturating_add(grown));
+                *last = Some(now);
             }
         }
-        *last = counts;
+        // Counted or not, that is where the next begin.
+        last.iterations = counts.iterations.or(last.iterations);
     }
 }
 
@@ -126,6 +134,15 @@ mod tests {
         engine.take(V0Source::Files, None, Some(counts(3, 8)));
         engine.take(V0Source::Files, None, Some(counts(4, 9)));
         assert_eq!(engine.counts(), counts(3, 9));
+    }
+
+    #[test]
+    fn a_count_that_one_reading_missed_is_caught_up_by_the_next() {
+        let mut engine = Engine::default();
+        engine.take(V0Source::Objects, None, Some(counts(10, 100)));
+        engine.take(V0Source::Objects, None, Some(V0Counts { tokens: None, ..counts(11, 0) }));
+        engine.take(V0Source::Objects, None, Some(counts(12, 120)));
+        assert_eq!(engine.counts(), counts(2, 20));
     }
 
     #[test]

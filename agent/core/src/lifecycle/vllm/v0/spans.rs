@@ -31,6 +31,14 @@ pub(in crate::lifecycle::vllm) fn llm_request(
         span.set_some(attr::REQUEST_MAX_TOKENS, *max_tokens);
         span.set(attr::REQUEST_N, *n);
     }
+    // Of an engine whose messages nobody can see only what the client asked for is known.
+    if let (None, Some(exchange)) = (sampling, parts.exchange) {
+        let asked = &exchange.request;
+        span.set_some(attr::REQUEST_TEMPERATURE, asked.temperature);
+        span.set_some(attr::REQUEST_TOP_P, asked.top_p);
+        span.set_some(attr::REQUEST_MAX_TOKENS, asked.max_tokens);
+        span.set(attr::REQUEST_N, asked.choices.unwrap_or(1));
+    }
     // One that never got a token has as many sequences as it asked for.
     let sequences = told.sequences().max(sampling.map_or(1, |sampling| u64::from(sampling.n)));
     span.set(attr::USAGE_NUM_SEQUENCES, sequences);
@@ -46,6 +54,11 @@ pub(in crate::lifecycle::vllm) fn llm_request(
         (attr::LATENCY_TIME_IN_MODEL_EXECUTE, metrics.execute),
     ] {
         span.set_some(key, time.map(|Seconds(seconds)| seconds));
+    }
+    if let Some(unsaid) = told.unsaid {
+        let there = unsaid.attributes().iter().filter(|key| span.attribute(key).is_some());
+        let names: Vec<String> = there.map(|&key| key.to_owned()).collect();
+        span.set(attr::ESTIMATED, names);
     }
     ending(&mut span, request);
     span

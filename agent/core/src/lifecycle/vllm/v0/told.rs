@@ -4,9 +4,37 @@ use std::collections::BTreeMap;
 
 use crate::dialect::signal::Finish;
 use crate::dialect::signal::vllm_v0::{V0Candidate, V0Metrics, V0Output, V0Reading};
+use crate::model::registry::attr;
+use crate::time::MonoTime;
 
 /// Most candidates kept of one request.
 const MAX_CANDIDATES: usize = 1024;
+
+/// What is estimated of a request that no message told the end of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unsaid {
+    /// Its end, which is its response's, and what the engine adds up until then, which is as of the last reading.
+    Times,
+    /// Its tokens too: they are the parts that its client was sent.
+    Tokens,
+}
+
+impl Unsaid {
+    /// The attributes that are estimates.
+    pub fn attributes(self) -> &'static [&'static str] {
+        let all = &[
+            attr::USAGE_COMPLETION_TOKENS,
+            attr::LATENCY_E2E,
+            attr::LATENCY_TIME_IN_SCHEDULER,
+            attr::LATENCY_TIME_IN_MODEL_FORWARD,
+            attr::LATENCY_TIME_IN_MODEL_EXECUTE,
+        ];
+        match self {
+            Self::Times => all.get(1..).unwrap_or_default(),
+            Self::Tokens => all,
+        }
+    }
+}
 
 /// What the engine told.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -15,6 +43,10 @@ pub struct Told {
     pub metrics: V0Metrics,
     /// Prompt tokens.
     pub prompt_tokens: Option<u64>,
+    /// When the engine had it no more, where no message tells.
+    pub gone: Option<MonoTime>,
+    /// What is estimated, where no message told of its end.
+    pub unsaid: Option<Unsaid>,
     /// By candidate: tokens, and why it ended.
     candidates: BTreeMap<u32, (u64, Option<Finish>)>,
 }
@@ -52,6 +84,19 @@ impl Told {
             metrics.finished = known.finished;
         }
         self.metrics.learn(metrics);
+    }
+
+    /// Takes what its client was told: why each candidate ended, and the tokens of all of them.
+    pub fn said<'a>(&mut self, reasons: impl Iterator<Item = Option<&'a str>>, tokens: u64) {
+        for (index, reason) in (0..).zip(reasons.take(MAX_CANDIDATES)) {
+            let reason = reason.map(|reason| match reason {
+                "length" => Finish::Length,
+                "abort" => Finish::Abort,
+                _ => Finish::Stop,
+            });
+            // Which candidate has which share is not told.
+            self.candidates.insert(index, (if index == 0 { tokens } else { 0 }, reason));
+        }
     }
 
     /// Tokens generated, of all candidates.

@@ -1,6 +1,6 @@
 //! A real engine, started by `cargo xtask engines`, with the agent beside it.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -8,9 +8,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use rustls::StreamOwned;
 use serde_json::Value as Json;
 
 use crate::captures::Metrics;
+use crate::certificate::Certificate;
 
 /// A program that `cargo xtask test` names by an environment variable.
 fn program(variable: &str) -> Result<PathBuf> {
@@ -27,6 +29,8 @@ pub struct Server {
     pub pid: u64,
     /// Its port on 127.0.0.1.
     pub port: u64,
+    /// Of a server over HTTPS.
+    certificate: Option<Certificate>,
 }
 
 impl Server {
@@ -36,6 +40,19 @@ impl Server {
     /// When it does not come up.
     pub fn vllm(options: &[&str], environment: &[(&str, &str)]) -> Result<Self> {
         Self::start("vllm", "ENGINETAP_VLLM_VERSION", options, environment)
+    }
+
+    /// Starts the vLLM under test with these options, over HTTPS.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub fn vllm_over_https(options: &[&str], environment: &[(&str, &str)]) -> Result<Self> {
+        let certificate = Certificate::new()?;
+        let more = certificate.options();
+        let options: Vec<&str> = options.iter().copied().chain(more.iter().map(String::as_str)).collect();
+        let mut server = Self::vllm(&options, environment)?;
+        server.certificate = Some(certificate);
+        Ok(server)
     }
 
     /// Starts the SGLang under test with these options.
@@ -62,7 +79,7 @@ impl Server {
         let text = String::from_utf8_lossy(&output.stdout);
         let server: Json = serde_json::from_str(text.lines().last().unwrap_or_default())?;
         let number = |key: &str| server[key].as_u64().with_context(|| format!("no {key} in {server}"));
-        Ok(Self { pid: number("pid")?, port: number("port")?, xtask, engine })
+        Ok(Self { pid: number("pid")?, port: number("port")?, xtask, engine, certificate: None })
     }
 
     /// Sends requests and gives what the client saw of each, in order of completion.
@@ -113,12 +130,23 @@ impl Server {
     /// # Errors
     /// When it does not answer.
     pub fn metrics(&self) -> Result<Metrics> {
-        let mut stream = TcpStream::connect(format!("127.0.0.1:{}", self.port))?;
+        let stream = TcpStream::connect(format!("127.0.0.1:{}", self.port))?;
         stream.set_read_timeout(Some(Duration::from_secs(30)))?;
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
+        let answer = match &self.certificate {
+            Some(certificate) => ask(StreamOwned::new(certificate.client()?, stream))?,
+            None => ask(stream)?,
+        };
         Ok(Metrics::parse(answer))
+    }
+}
+
+fn ask(mut stream: impl Read + Write) -> Result<String> {
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    match stream.read_to_string(&mut answer) {
+        // A server may close a connection without TLS's own farewell.
+        Err(error) if error.kind() != ErrorKind::UnexpectedEof => Err(error.into()),
+        Ok(_) | Err(_) => Ok(answer),
     }
 }
 

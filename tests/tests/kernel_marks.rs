@@ -22,7 +22,7 @@ fn library(folder: &Path) -> Result<String> {
     let (source, library) = (folder.join("library.c"), folder.join("libtorch_cpu.so"));
     std::fs::write(&source, LIBRARY)?;
     let status = Command::new("cc")
-        .args(["-shared", "-fPIC", "-o"])
+        .args(["-shared", "-fPIC", "-nostdlib", "-ffreestanding", "-o"])
         .arg(&library)
         .arg(&source)
         .status()

@@ -1,5 +1,5 @@
 //! The agent on a real vLLM under mixed load, against the server's own truth: its `/metrics`, its own OTel spans,
-//! and what the client saw. One server serves all tests: it takes a minute to come up.
+//! and what the client saw, over HTTP and over HTTPS. One server of each serves all tests: it takes a minute to come up.
 
 #![allow(clippy::unwrap_used, reason = "a test says by a panic what is wrong")]
 
@@ -32,19 +32,35 @@ struct Run {
 /// Little KV cache, so that requests are preempted; the server's own tracing on, to compare with.
 const OPTIONS: &[&str] = &["--num-gpu-blocks-override", "72", "--block-size", "32"];
 
-fn run() -> &'static Run {
-    static RUN: OnceLock<Result<Run>> = OnceLock::new();
-    // A server that does not come up is not tried again for each test.
-    RUN.get_or_init(see).as_ref().unwrap_or_else(|error| panic!("{error:#}"))
+/// How clients reach the server.
+#[derive(Clone, Copy, Debug)]
+enum Scheme {
+    Http,
+    /// Its plain text is taken from its TLS library.
+    Https,
 }
 
-fn see() -> Result<Run> {
+/// The same over HTTP and over HTTPS.
+fn runs() -> [&'static Run; 2] {
+    static HTTP: OnceLock<Result<Run>> = OnceLock::new();
+    static HTTPS: OnceLock<Result<Run>> = OnceLock::new();
+    // A server that does not come up is not tried again for each test.
+    [(&HTTP, Scheme::Http), (&HTTPS, Scheme::Https)].map(|(run, scheme)| {
+        println!("over {scheme:?}");
+        run.get_or_init(|| see(scheme)).as_ref().unwrap_or_else(|error| panic!("{error:#}"))
+    })
+}
+
+fn see(scheme: Scheme) -> Result<Run> {
     let collector = Collector::start()?;
     let options: Vec<&str> =
         OPTIONS.iter().copied().chain(["--otlp-traces-endpoint", &collector.endpoint]).collect();
     let environment =
         [("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf"), ("OTEL_BSP_SCHEDULE_DELAY", "500")];
-    let server = Server::vllm(&options, &environment)?;
+    let server = match scheme {
+        Scheme::Http => Server::vllm(&options, &environment)?,
+        Scheme::Https => Server::vllm_over_https(&options, &environment)?,
+    };
 
     let agent = Agent::attach(&server, &["--level", "2"])?;
     let mut client = server.load(&["-n", "60", "-c", "6", "--max-tokens", "40"])?;
@@ -96,55 +112,57 @@ const EQUAL: &[(&str, &str)] = &[
 
 #[test]
 fn the_metrics_equal_the_servers_own() {
-    let Run { server, whole, .. } = run();
-    let mut wrong = Vec::new();
-    for (name, theirs) in EQUAL {
-        let (ours, theirs) = (whole.metrics.get(*name).copied(), server.sum(theirs));
-        let near = ours.zip(theirs).is_some_and(|(a, b)| (a - b).abs() <= 1e-9 * b.abs().max(1.0));
-        println!(
-            "{name}: {ours:?} {theirs:?}{}",
-            if ours == theirs { "" } else { "  (not to the last bit)" }
-        );
-        if !near {
-            wrong.push(format!("{name}: {ours:?}, the server says {theirs:?}"));
+    for Run { server, whole, .. } in runs() {
+        let mut wrong = Vec::new();
+        for (name, theirs) in EQUAL {
+            let (ours, theirs) = (whole.metrics.get(*name).copied(), server.sum(theirs));
+            let near = ours.zip(theirs).is_some_and(|(a, b)| (a - b).abs() <= 1e-9 * b.abs().max(1.0));
+            println!(
+                "{name}: {ours:?} {theirs:?}{}",
+                if ours == theirs { "" } else { "  (not to the last bit)" }
+            );
+            if !near {
+                wrong.push(format!("{name}: {ours:?}, the server says {theirs:?}"));
+            }
         }
+        assert!(server.sum("vllm:num_preemptions_total").unwrap() > 0.0, "the load preempted nothing");
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     }
-    assert!(server.sum("vllm:num_preemptions_total").unwrap() > 0.0, "the load preempted nothing");
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]
 fn each_request_of_the_client_is_one_trace() {
-    let Run { client, whole, .. } = run();
-    let entries: Vec<&Json> = entries(whole).collect();
-    assert_eq!(entries.len(), client.len());
-    for asked in client {
-        let Some(id) = asked["id"].as_str() else { continue };
-        let of_id: Vec<&&Json> =
-            entries.iter().filter(|span| text(span, "gen_ai.response.id") == Some(id)).collect();
-        let [entry] = of_id.as_slice() else { panic!("{} entry spans of {asked}", of_id.len()) };
-        let engine: Vec<&Json> = children(whole, entry).collect();
-        let expected = match asked["kind"].as_str().unwrap() {
-            "parallel" => 2,
-            "batch" => 3,
-            _ => 1,
-        };
-        assert_eq!(engine.len(), expected, "{asked}\n{entry}");
-        if let Some(tokens) = asked["usage"]["completion_tokens"].as_i64() {
-            let counted: i64 =
-                engine.iter().map(|span| int(span, "gen_ai.usage.completion_tokens").unwrap()).sum();
-            assert_eq!(
-                (counted, int(entry, "gen_ai.usage.output_tokens")),
-                (tokens, Some(tokens)),
-                "{asked}"
-            );
-        }
-        if let Some(parent) = asked["traceparent"].as_str() {
-            let parts: Vec<&str> = parent.split('-').collect();
-            assert_eq!(
-                (entry["traceId"].as_str(), entry["parentSpanId"].as_str()),
-                (Some(parts[1]), Some(parts[2]))
-            );
+    for Run { client, whole, .. } in runs() {
+        let entries: Vec<&Json> = entries(whole).collect();
+        assert_eq!(entries.len(), client.len());
+        for asked in client {
+            let Some(id) = asked["id"].as_str() else { continue };
+            let of_id: Vec<&&Json> =
+                entries.iter().filter(|span| text(span, "gen_ai.response.id") == Some(id)).collect();
+            let [entry] = of_id.as_slice() else { panic!("{} entry spans of {asked}", of_id.len()) };
+            let engine: Vec<&Json> = children(whole, entry).collect();
+            let expected = match asked["kind"].as_str().unwrap() {
+                "parallel" => 2,
+                "batch" => 3,
+                _ => 1,
+            };
+            assert_eq!(engine.len(), expected, "{asked}\n{entry}");
+            if let Some(tokens) = asked["usage"]["completion_tokens"].as_i64() {
+                let counted: i64 =
+                    engine.iter().map(|span| int(span, "gen_ai.usage.completion_tokens").unwrap()).sum();
+                assert_eq!(
+                    (counted, int(entry, "gen_ai.usage.output_tokens")),
+                    (tokens, Some(tokens)),
+                    "{asked}"
+                );
+            }
+            if let Some(parent) = asked["traceparent"].as_str() {
+                let parts: Vec<&str> = parent.split('-').collect();
+                assert_eq!(
+                    (entry["traceId"].as_str(), entry["parentSpanId"].as_str()),
+                    (Some(parts[1]), Some(parts[2]))
+                );
+            }
         }
     }
 }
@@ -161,78 +179,85 @@ fn children<'a>(seen: &'a Seen, parent: &'a Json) -> impl Iterator<Item = &'a Js
 
 #[test]
 fn finished_requests_have_all_their_stages() {
-    let Run { whole, .. } = run();
-    for engine in whole.spans.iter().filter(|span| span["name"] == "llm_request") {
-        if text(engine, "enginetap.finish_reason") == Some("abort") {
-            continue;
+    for Run { whole, .. } in runs() {
+        for engine in whole.spans.iter().filter(|span| span["name"] == "llm_request") {
+            if text(engine, "enginetap.finish_reason") == Some("abort") {
+                continue;
+            }
+            let stages: Vec<&str> =
+                children(whole, engine).map(|span| span["name"].as_str().unwrap()).collect();
+            let one_token = int(engine, "gen_ai.usage.completion_tokens") == Some(1);
+            let expected: &[&str] =
+                if one_token { &["wait", "prefill"] } else { &["wait", "prefill", "decode"] };
+            assert_eq!(stages, expected, "{engine}");
         }
-        let stages: Vec<&str> = children(whole, engine).map(|span| span["name"].as_str().unwrap()).collect();
-        let one_token = int(engine, "gen_ai.usage.completion_tokens") == Some(1);
-        let expected: &[&str] = if one_token { &["wait", "prefill"] } else { &["wait", "prefill", "decode"] };
-        assert_eq!(stages, expected, "{engine}");
     }
 }
 
 /// vLLM's own span of a request says the same, to the nanosecond where it is made of the engine's timestamps.
 #[test]
 fn the_engine_spans_equal_vllms_own() {
-    let Run { own, whole, .. } = run();
-    assert!(own.len() > 50, "vLLM exported {} spans", own.len());
-    let ours: BTreeMap<&str, &Json> = whole
-        .spans
-        .iter()
-        .filter(|span| span["name"] == "llm_request")
-        .map(|span| (text(span, "gen_ai.request.id").unwrap(), span))
-        .collect();
-    let mut late = Vec::new();
-    let mut compared = 0;
-    for theirs in own {
-        let Some(Value::StringValue(id)) = own_attribute(theirs, "gen_ai.request.id") else {
-            panic!("{theirs:?}")
-        };
-        // Candidates of n > 1 share the id that vLLM gives its span.
-        let same: Vec<&&Json> = ours
+    for Run { own, whole, .. } in runs() {
+        assert!(own.len() > 50, "vLLM exported {} spans", own.len());
+        let ours: BTreeMap<&str, &Json> = whole
+            .spans
             .iter()
-            .filter(|(name, _)| name.strip_prefix(id.as_str()).is_some_and(|rest| rest.len() == 9))
-            .map(|(_, span)| span)
+            .filter(|span| span["name"] == "llm_request")
+            .map(|span| (text(span, "gen_ai.request.id").unwrap(), span))
             .collect();
-        let [span] = same.as_slice() else { continue };
-        compared += 1;
-        for (ours, theirs) in [
-            ("gen_ai.latency.time_in_queue", own_seconds(theirs, "gen_ai.latency.time_in_queue")),
-            (
-                "gen_ai.latency.time_in_model_prefill",
-                own_seconds(theirs, "gen_ai.latency.time_in_model_prefill"),
-            ),
-            (
-                "gen_ai.latency.time_in_model_decode",
-                own_seconds(theirs, "gen_ai.latency.time_in_model_decode"),
-            ),
-            (
-                "gen_ai.latency.time_in_model_inference",
-                own_seconds(theirs, "gen_ai.latency.time_in_model_inference"),
-            ),
-        ] {
-            #[allow(clippy::cast_possible_truncation, reason = "nanoseconds of a request")]
-            let theirs = (theirs * 1e9).round() as i64;
-            assert!((int(span, ours).unwrap() - theirs).abs() <= 1, "{ours}: {theirs}\n{span}");
+        let mut late = Vec::new();
+        let mut compared = 0;
+        for theirs in own {
+            let Some(Value::StringValue(id)) = own_attribute(theirs, "gen_ai.request.id") else {
+                panic!("{theirs:?}")
+            };
+            // Candidates of n > 1 share the id that vLLM gives its span.
+            let same: Vec<&&Json> = ours
+                .iter()
+                .filter(|(name, _)| name.strip_prefix(id.as_str()).is_some_and(|rest| rest.len() == 9))
+                .map(|(_, span)| span)
+                .collect();
+            let [span] = same.as_slice() else { continue };
+            compared += 1;
+            for (ours, theirs) in [
+                ("gen_ai.latency.time_in_queue", own_seconds(theirs, "gen_ai.latency.time_in_queue")),
+                (
+                    "gen_ai.latency.time_in_model_prefill",
+                    own_seconds(theirs, "gen_ai.latency.time_in_model_prefill"),
+                ),
+                (
+                    "gen_ai.latency.time_in_model_decode",
+                    own_seconds(theirs, "gen_ai.latency.time_in_model_decode"),
+                ),
+                (
+                    "gen_ai.latency.time_in_model_inference",
+                    own_seconds(theirs, "gen_ai.latency.time_in_model_inference"),
+                ),
+            ] {
+                #[allow(clippy::cast_possible_truncation, reason = "nanoseconds of a request")]
+                let theirs = (theirs * 1e9).round() as i64;
+                assert!((int(span, ours).unwrap() - theirs).abs() <= 1, "{ours}: {theirs}\n{span}");
+            }
+            for (key, theirs) in [
+                (
+                    "gen_ai.latency.time_to_first_token",
+                    own_seconds(theirs, "gen_ai.latency.time_to_first_token"),
+                ),
+                ("gen_ai.latency.e2e", own_seconds(theirs, "gen_ai.latency.e2e")),
+            ] {
+                #[allow(clippy::cast_precision_loss, reason = "nanoseconds of a request")]
+                let ours = int(span, key).unwrap() as f64 / 1e9;
+                late.push((ours - theirs).abs() * 1e3);
+            }
         }
-        for (key, theirs) in [
-            ("gen_ai.latency.time_to_first_token", own_seconds(theirs, "gen_ai.latency.time_to_first_token")),
-            ("gen_ai.latency.e2e", own_seconds(theirs, "gen_ai.latency.e2e")),
-        ] {
-            #[allow(clippy::cast_precision_loss, reason = "nanoseconds of a request")]
-            let ours = int(span, key).unwrap() as f64 / 1e9;
-            late.push((ours - theirs).abs() * 1e3);
-        }
+        assert!(compared > 40, "{compared} spans could be compared");
+        late.sort_by(f64::total_cmp);
+        println!(
+            "TTFT and e2e against vLLM's own, ms: p50 {:.3}, p99 {:.3}",
+            late[late.len() / 2],
+            late[late.len() * 99 / 100]
+        );
     }
-    assert!(compared > 40, "{compared} spans could be compared");
-    late.sort_by(f64::total_cmp);
-    println!(
-        "TTFT and e2e against vLLM's own, ms: p50 {:.3}, p99 {:.3}",
-        late[late.len() / 2],
-        late[late.len() * 99 / 100]
-    );
 }
 
 fn own_attribute<'a>(span: &'a OwnSpan, key: &str) -> Option<&'a Value> {
@@ -248,38 +273,44 @@ fn own_seconds(span: &OwnSpan, key: &str) -> f64 {
 
 #[test]
 fn iterations_carry_tokens_and_logprobs() {
-    let Run { whole, .. } = run();
-    let engine = whole.spans.iter().filter(|span| span["name"] == "llm_request");
-    let events: Vec<&Json> =
-        engine.flat_map(|span| enginetap_tests::engine::items(&span["events"])).collect();
-    let count = |name: &str| events.iter().filter(|event| event["name"] == name).count();
-    assert!(count("WAIT") > 50 && count("PREFILL") > 50 && count("DECODE") > 500 && count("PREEMPTED") > 0);
-    let with = |key: &str| {
-        events.iter().filter(|event| enginetap_tests::engine::attribute(event, key).is_some()).count()
-    };
-    assert!(with("gen_ai.token.ids") > 500 && with("gen_ai.token.logprobs") > 10);
+    for Run { whole, .. } in runs() {
+        let engine = whole.spans.iter().filter(|span| span["name"] == "llm_request");
+        let events: Vec<&Json> =
+            engine.flat_map(|span| enginetap_tests::engine::items(&span["events"])).collect();
+        let count = |name: &str| events.iter().filter(|event| event["name"] == name).count();
+        assert!(
+            count("WAIT") > 50 && count("PREFILL") > 50 && count("DECODE") > 500 && count("PREEMPTED") > 0
+        );
+        let with = |key: &str| {
+            events.iter().filter(|event| enginetap_tests::engine::attribute(event, key).is_some()).count()
+        };
+        assert!(with("gen_ai.token.ids") > 500 && with("gen_ai.token.logprobs") > 10);
+    }
 }
 
 #[test]
 fn an_agent_that_comes_and_goes_in_the_middle_sees_whole_and_partial_requests() {
-    let Run { middle, .. } = run();
-    let engine: Vec<&Json> = middle.spans.iter().filter(|span| span["name"] == "llm_request").collect();
-    let partial =
-        engine.iter().filter(|span| enginetap_tests::engine::attribute(span, "enginetap.partial").is_some());
-    let partial = partial.count();
-    println!("{partial} of {} requests are partial; {}", engine.len(), middle.figures);
-    assert!(partial > 0 && partial < engine.len(), "{partial} of {} are partial", engine.len());
-    for entry in entries(middle) {
-        assert!(children(middle, entry).count() <= 1, "{entry}");
+    for Run { middle, .. } in runs() {
+        let engine: Vec<&Json> = middle.spans.iter().filter(|span| span["name"] == "llm_request").collect();
+        let partial = engine
+            .iter()
+            .filter(|span| enginetap_tests::engine::attribute(span, "enginetap.partial").is_some());
+        let partial = partial.count();
+        println!("{partial} of {} requests are partial; {}", engine.len(), middle.figures);
+        assert!(partial > 0 && partial < engine.len(), "{partial} of {} are partial", engine.len());
+        for entry in entries(middle) {
+            assert!(children(middle, entry).count() <= 1, "{entry}");
+        }
     }
 }
 
 #[test]
 fn nothing_is_lost_and_little_is_used() {
-    let Run { whole, middle, .. } = run();
-    for seen in [whole, middle] {
-        assert_eq!(seen.figures["lost"], 0, "{}", seen.figures);
-        assert!(seen.figures["rss_bytes"].as_u64().unwrap() < 100 << 20, "{}", seen.figures);
+    for Run { whole, middle, .. } in runs() {
+        for seen in [whole, middle] {
+            assert_eq!(seen.figures["lost"], 0, "{}", seen.figures);
+            assert!(seen.figures["rss_bytes"].as_u64().unwrap() < 100 << 20, "{}", seen.figures);
+        }
+        assert_eq!(whole.metrics.get("enginetap_losses"), Some(&0.0));
     }
-    assert_eq!(whole.metrics.get("enginetap_losses"), Some(&0.0));
 }

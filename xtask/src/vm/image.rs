@@ -1,4 +1,4 @@
-//! The initramfs: busybox, Python and the test programs, and the libraries they load.
+//! The initramfs: busybox, Python, a C compiler, the agent and the test programs, and the libraries they load.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -13,7 +13,7 @@ use flate2::write::GzEncoder;
 use super::archive::Archive;
 use super::boot;
 use crate::engines::python::{self, Python};
-use crate::{ebpf, repo, say, shell};
+use crate::{agent, ebpf, repo, say, shell};
 
 const INIT: &str = include_str!("init.sh");
 
@@ -30,6 +30,15 @@ const NOT_NEEDED: [&str; 9] = [
     "turtledemo",
 ];
 
+/// Programs that tests run besides.
+const TOOLS: [&str; 1] = ["setpriv"];
+
+/// What `gcc` runs to make a library that needs no other.
+const COMPILER: [&str; 4] = ["cc1", "collect2", "as", "ld"];
+
+/// Folders of the repository of which a test reads a file where it stands.
+const READ: [&str; 2] = ["deploy/systemd", "tests/heap"];
+
 type Out = GzEncoder<BufWriter<File>>;
 
 /// Builds the test programs and the archive; its path. `filter`: on test names.
@@ -38,9 +47,9 @@ type Out = GzEncoder<BufWriter<File>>;
 /// When something does not build, or is not there.
 pub fn build(filter: Option<&str>) -> Result<PathBuf> {
     ebpf::ensure()?;
-    let programs = programs()?;
+    let (programs, agent) = (programs()?, agent::build(true)?);
     let python = python::find()?;
-    say::step("packing the test programs and Python into an initramfs");
+    say::step("packing the test programs, the agent, Python and a compiler into an initramfs");
     let path = boot::folder().join("initramfs.gz");
     std::fs::create_dir_all(boot::folder())?;
     let file = BufWriter::new(File::create(&path)?);
@@ -51,8 +60,13 @@ pub fn build(filter: Option<&str>) -> Result<PathBuf> {
     archive.file("init", 0o755, INIT.as_bytes())?;
     archive.file("filter", 0o644, filter.unwrap_or_default().as_bytes())?;
     archive.copy(Path::new("/bin/busybox"), "bin/busybox")?;
-    let mut loaded = add_programs(&mut archive, &programs)?;
+    for folder in READ {
+        add_files(&mut archive, &repo::root().join(folder))?;
+    }
+    let mut loaded = add_programs(&mut archive, "tests", &programs)?;
+    loaded.extend(add_programs(&mut archive, "bin", &[agent])?);
     loaded.extend(add_python(&mut archive, &python)?);
+    loaded.extend(add_tools(&mut archive)?);
     for library in libraries(&loaded)? {
         archive.copy(&library, &library.to_string_lossy())?;
     }
@@ -93,15 +107,46 @@ fn executables(messages: &str) -> Vec<PathBuf> {
 }
 
 /// Adds the programs without what debuggers need, which is most of them.
-fn add_programs(archive: &mut Archive<Out>, programs: &[PathBuf]) -> Result<Vec<PathBuf>> {
+fn add_programs(archive: &mut Archive<Out>, folder: &str, programs: &[PathBuf]) -> Result<Vec<PathBuf>> {
     for program in programs {
         let name = program.file_name().unwrap_or_default().to_string_lossy();
         let stripped = boot::folder().join("stripped");
         shell::prepare(Command::new("strip").args(["--strip-debug", "-o"]).arg(&stripped).arg(program))?;
-        archive.copy(&stripped, &format!("tests/{name}"))?;
+        archive.copy(&stripped, &format!("{folder}/{name}"))?;
         std::fs::remove_file(&stripped)?;
     }
     Ok(programs.to_vec())
+}
+
+/// Adds the files of a folder, not those of folders in it.
+fn add_files(archive: &mut Archive<Out>, folder: &Path) -> Result<()> {
+    let entries = std::fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))?;
+    for path in entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file()) {
+        archive.copy(&path, &path.to_string_lossy())?;
+    }
+    Ok(())
+}
+
+/// Adds the tools and the compiler, each where it stands on this machine.
+fn add_tools(archive: &mut Archive<Out>) -> Result<Vec<PathBuf>> {
+    let mut loaded = Vec::new();
+    for name in TOOLS.into_iter().chain(["gcc"]) {
+        let path = PathBuf::from(shell::capture(Command::new("which").arg(name))?.trim());
+        archive.copy(&path, &path.to_string_lossy())?;
+        loaded.push(path);
+    }
+    archive.link("bin/cc", &loaded.last().context("no gcc")?.to_string_lossy())?;
+    let asked = COMPILER.map(|name| format!("-print-prog-name={name}"));
+    for question in asked.iter().map(String::as_str).chain(["-print-file-name=liblto_plugin.so"]) {
+        let said = shell::capture(Command::new("gcc").arg(question))?;
+        let mut path = PathBuf::from(said.trim());
+        if path.is_relative() {
+            path = PathBuf::from(shell::capture(Command::new("which").arg(&path))?.trim());
+        }
+        archive.copy(&path, &path.to_string_lossy())?;
+        loaded.push(path);
+    }
+    Ok(loaded)
 }
 
 /// Adds an interpreter where it stands on this machine, with a link on the machine's PATH.

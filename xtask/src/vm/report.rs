@@ -13,6 +13,10 @@ pub enum Line {
     Kernel(String),
     /// A test, and whether it passed.
     Test(String, bool),
+    /// A test of which something else is said before that.
+    Begun(String),
+    /// Whether the test that had begun passed.
+    Verdict(bool),
     /// Every test program has run.
     Over,
 }
@@ -23,6 +27,8 @@ pub struct Tests {
     release: Option<String>,
     passed: usize,
     failed: Vec<String>,
+    /// Begun, with no verdict yet.
+    open: Option<String>,
     /// Whether every test program has run.
     pub over: bool,
 }
@@ -45,10 +51,16 @@ impl Line {
                 Some(_) | None => None,
             };
         }
-        let (name, rest) = line.strip_prefix("test ")?.split_once(" ... ")?;
-        // What a test prints may stand in between.
-        let passed = rest.ends_with("ok");
-        (passed || rest.ends_with("FAILED")).then(|| Self::Test(name.to_owned(), passed))
+        let Some((name, rest)) = line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... ")) else {
+            return verdict(line).filter(|_| !line.contains(' ')).map(Self::Verdict);
+        };
+        // What a test prints may stand in between, in lines of its own too.
+        let name = name.to_owned();
+        match verdict(rest) {
+            Some(passed) => Some(Self::Test(name, passed)),
+            None if rest.starts_with("ignored") => None,
+            None => Some(Self::Begun(name)),
+        }
     }
 
     /// Shows it.
@@ -58,8 +70,17 @@ impl Line {
             Self::Test(name, passed) => {
                 say::detail(format!("{name}: {}", if *passed { "ok" } else { "FAILED" }))
             }
+            Self::Verdict(passed) => say::detail(if *passed { "ok" } else { "FAILED" }),
+            Self::Begun(name) => say::detail(format!("{name} says more; its verdict follows")),
             Self::Over => {}
         }
+    }
+}
+
+fn verdict(said: &str) -> Option<bool> {
+    match said.ends_with("ok") {
+        true => Some(true),
+        false => said.ends_with("FAILED").then_some(false),
     }
 }
 
@@ -70,8 +91,22 @@ impl Tests {
             Line::Kernel(release) => self.release = Some(release),
             Line::Test(_, true) => self.passed += 1,
             Line::Test(name, false) => self.failed.push(name),
-            Line::Over => self.over = true,
+            Line::Begun(name) => {
+                self.close();
+                self.open = Some(name);
+            }
+            Line::Verdict(true) => self.passed += usize::from(self.open.take().is_some()),
+            Line::Verdict(false) => self.close(),
+            Line::Over => {
+                self.close();
+                self.over = true;
+            }
         }
+    }
+
+    /// A test without a verdict did not pass.
+    fn close(&mut self) {
+        self.failed.extend(self.open.take());
     }
 }
 
@@ -88,7 +123,8 @@ impl Outcome {
 
     fn cells(&self) -> (String, String, String) {
         match &self.tests {
-            Ok(Tests { release, passed, failed, over }) => {
+            Ok(Tests { release, passed, failed, open, over }) => {
+                let failed: Vec<&str> = failed.iter().chain(open).map(String::as_str).collect();
                 let release = release.clone().unwrap_or_else(|| "did not boot".to_owned());
                 let rest =
                     if *over { failed.join(", ") } else { format!("{} (cut short)", failed.join(", ")) };
@@ -129,6 +165,15 @@ mod tests {
         let outcome = Outcome::of("5.15", Ok(tests));
         assert!(!outcome.passed());
         assert!(table(&[outcome]).ends_with("| 5.15 | 5.15.0 | 2 of 3 | c |\n"));
+    }
+
+    #[test]
+    fn a_verdict_on_a_line_of_its_own_is_the_verdict_of_the_test_that_had_begun() {
+        let tests = tests(
+            "test a ... cc1: error\nFAILED\ntest b ... 3 values\nok\ntest c ... ignored\ntest d ... hm\n\
+             test result: FAILED. 1 passed\nvm-test: over\n",
+        );
+        assert_eq!((tests.passed, tests.failed), (1, vec!["a".to_owned(), "d".to_owned()]));
     }
 
     #[test]

@@ -1,9 +1,12 @@
-"""Changes all that is read of it, all the time. What must hold at any moment:
+"""Changes all that is read of it, all the time: with short rests, or none (`restless`). What must hold at any moment:
 
 `pair` holds one number twice; `table` has k0, k1 ... with 1000, 1001 ...; `row` is one number again and again; `queue` counts
 up without a gap; `text` spells its length; `at.time` never goes back.
 """
 import collections, sys, time
+
+
+rests = sys.argv[1:] != ["restless"]
 
 
 class At:
@@ -28,7 +31,7 @@ class Loop:
             self.table = {f"k{i}": 1000 + i for i in range(n % 7)}
             self.row = [n + 300] * (n % 9)
             self.text = str(n % 9) * (n % 9)
-            if n % 50 == 0:
+            if rests and n % 50 == 0:
                 time.sleep(0.0005)
 
 

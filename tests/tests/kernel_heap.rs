@@ -27,10 +27,10 @@ struct Holder {
 
 impl Holder {
     fn start(program: &str) -> Result<Self> {
-        Self::run(program, "objects.py")
+        Self::run(program, "objects.py", &[])
     }
 
-    fn run(program: &str, name: &str) -> Result<Self> {
+    fn run(program: &str, name: &str, arguments: &[&str]) -> Result<Self> {
         let mut command = match program.split_once('!') {
             Some((root, program)) => {
                 let mut command = Command::new("chroot");
@@ -42,6 +42,7 @@ impl Holder {
         let source = std::fs::read_to_string(script(name))?;
         let mut child = command
             .args(["-c", &source])
+            .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -121,9 +122,37 @@ fn an_interpreter_is_found_at_one_place_by_symbol_by_section_and_by_its_memory()
 }
 
 #[test]
-fn of_a_python_that_changes_all_the_time_hardly_a_wrong_value_is_taken() -> Result<()> {
+fn of_a_python_that_changes_all_the_time_no_wrong_value_is_taken() -> Result<()> {
     for program in pythons() {
-        let holder = Holder::run(&program, "churn.py")?;
+        // With rests, nearly all is taken. Without, most of what looks the same twice has been another's meanwhile.
+        for mode in ["resting", "restless"] {
+            let churn = Churn::of(&program, mode)?;
+            let Churn { found, taken, refused, wrong, .. } = &churn;
+            println!("{found}, {mode}: {taken} values taken, {} wrong, {refused} refused", wrong.len());
+            ensure!(wrong.is_empty(), "{found}, {mode}, of {taken}: {wrong:?}");
+            ensure!(*taken > 100 || mode == "restless", "{found}: {taken} values taken, {refused} refused");
+            println!("{}", churn.cost());
+        }
+    }
+    Ok(())
+}
+
+/// What was read of a Python that changes all the time.
+struct Churn {
+    found: String,
+    taken: u64,
+    refused: u64,
+    wrong: Vec<String>,
+    readings: u64,
+    heap: Heap<ProcessMemory>,
+    took: Duration,
+}
+
+impl Churn {
+    /// Reads one; `ENGINETAP_CHURN`: for so many seconds.
+    fn of(program: &str, mode: &str) -> Result<Self> {
+        let seconds = std::env::var("ENGINETAP_CHURN").map_or(Ok(2), |seconds| seconds.parse())?;
+        let holder = Holder::run(program, "churn.py", &[mode])?;
         let found = Interpreter::find(&Proc::system(), holder.pid())?;
         let mut heap = found.open()?;
         let object = (0..100).find_map(|_| {
@@ -131,27 +160,34 @@ fn of_a_python_that_changes_all_the_time_hardly_a_wrong_value_is_taken() -> Resu
             heap.find(LOOP).ok()?
         });
         let object = Ref::root(object.context("no event loop")?.object);
-        let (mut taken, mut refused, mut wrong, mut last) = (0, 0, Vec::new(), 0.0);
-        let end = Instant::now() + Duration::from_secs(2);
+        let (took, found) = (Duration::from_secs(seconds), found.to_string());
+        let mut churn = Self { found, taken: 0, refused: 0, wrong: Vec::new(), readings: 0, heap, took };
+        let (mut last, end) = (0.0, Instant::now() + took);
         while Instant::now() < end {
-            for path in HELD {
-                match held(&mut heap, object, path) {
-                    Some(value) => {
-                        if !holds(path, &value, &mut last) {
-                            wrong.push(format!("{path:?} is {value:?}"));
-                        }
-                        taken += 1;
-                    }
-                    None => refused += 1,
+            HELD.iter().for_each(|path| churn.read(object, path, &mut last));
+        }
+        Ok(churn)
+    }
+
+    fn read(&mut self, object: Ref, path: &[&'static str], last: &mut f64) {
+        self.readings += 1;
+        match held(&mut self.heap, object, path) {
+            Some(value) => {
+                self.taken += 1;
+                if !holds(path, &value, last) {
+                    self.wrong.push(format!("{path:?} is {value:?}"));
                 }
             }
+            None => self.refused += 1,
         }
-        println!("{found}: {taken} values taken, wrong {wrong:?}; {refused} refused");
-        // A known fault, not understood: a place that was freed and used again looks the same both times, once in 10,000.
-        ensure!(wrong.len() * 1000 < taken.max(1000), "{found}: {wrong:?} of {taken}");
-        ensure!(taken > 100, "{found}: {taken} values taken, {refused} refused");
     }
-    Ok(())
+
+    fn cost(&self) -> String {
+        let cost = self.heap.cost();
+        let each = |count: u64| count.checked_div(self.readings).unwrap_or(0);
+        let micros = u64::try_from(self.took.as_micros()).unwrap_or(u64::MAX);
+        format!("{} calls, {} pieces, {} us a reading", each(cost.calls), each(cost.pieces), each(micros))
+    }
 }
 
 /// What the Python changes.

@@ -1,10 +1,10 @@
 //! Whether a layout fits an interpreter: known objects are read and must be what they are.
 
+use super::kind::Kind;
 use super::layout::Field;
 use super::memory::{Addr, Memory};
 use super::reader::{Heap, Refusal};
 use super::seen::Ref;
-use super::types::Kind;
 use super::value::Value;
 
 /// Builtin types, which are called what they are called.

@@ -1,10 +1,10 @@
 //! Interpreters, threads, frames and modules.
 
+use super::kind::Kind;
 use super::layout::{Field, Frames};
 use super::memory::{Addr, Memory};
 use super::reader::{Heap, Refusal};
 use super::seen::{Ref, word};
-use super::types::Kind;
 
 /// Most interpreters, threads and frames looked at: more is a circle.
 const INTERPRETERS: usize = 64;
@@ -200,9 +200,9 @@ impl<M: Memory> Heap<M> {
             if modules.0 == 0 {
                 continue;
             }
-            for (key, value) in self.peek_dict(modules)? {
-                if self.peek_name(key).as_deref() == Ok(name) {
-                    return Ok(Some(Ref::root(value)));
+            for entry in self.peek_dict(modules)? {
+                if self.peek_name(entry.key).as_deref() == Ok(name) {
+                    return Ok(Some(Ref::root(entry.value)));
                 }
             }
         }

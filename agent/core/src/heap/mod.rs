@@ -13,26 +13,36 @@
 //! Reads go level by level, all objects of a level in one call of [`Memory::read`]: the number of calls does not grow
 //! with the number of objects.
 
+mod arrays;
 mod attributes;
 pub mod check;
 mod containers;
+mod dicts;
 mod frames;
+mod heads;
+mod kind;
 pub mod layout;
 pub mod memory;
 mod paths;
+mod places;
 mod reader;
 mod scalars;
 mod scan;
 pub mod seen;
 pub mod sglang;
+mod sites;
+mod stores;
+mod tables;
 mod tensor;
+mod text;
 mod types;
 pub mod value;
 pub mod vllm_v0;
 
 pub use frames::{Found, Wanted};
+pub use kind::Kind;
 pub use memory::{Addr, Gone, Memory, Piece};
 pub use reader::{Heap, Refusal, Refusals};
 pub use seen::{Ref, SeenId, Verdicts};
-pub use types::{Kind, Type};
+pub use types::Type;
 pub use value::Value;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::memory::{Addr, Memory};
+use super::memory::Memory;
 use super::reader::{Heap, Refusal};
 use super::seen::Ref;
 
@@ -13,12 +13,12 @@ impl<M: Memory> Heap<M> {
         let mut at: Vec<Result<Option<Ref>, Refusal>> = vec![Ok(Some(root)); paths.len()];
         let longest = paths.iter().map(|path| path.len()).max().unwrap_or(0);
         for depth in 0..longest {
-            let mut places: HashMap<(Addr, &'static str), usize> = HashMap::new();
+            let mut places: HashMap<(Ref, &'static str), usize> = HashMap::new();
             let mut wants = Vec::new();
             let mut taken = Vec::new();
             for (number, (path, at)) in paths.iter().zip(&at).enumerate() {
                 let (Some(name), Ok(Some(object))) = (path.get(depth), at) else { continue };
-                let place = *places.entry((object.addr, *name)).or_insert_with(|| {
+                let place = *places.entry((*object, *name)).or_insert_with(|| {
                     wants.push((*object, *name));
                     wants.len() - 1
                 });

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::attributes::Hint;
 use super::layout::{Field, Layout};
 use super::memory::{Addr, Gone, Memory, Piece};
-use super::seen::{Ref, Seen, SeenId, Verdicts, word};
+use super::places::Hint;
+use super::seen::{Begins, Ref, Seen, SeenId, Verdicts, word};
 use super::types::Type;
 use crate::loss::{Loss, Losses};
 
@@ -188,30 +188,62 @@ impl<M: Memory> Heap<M> {
         self.hints.clear();
     }
 
-    /// Reads again all that this reading saw; which of it is to be believed. Costs as many pieces as were read.
+    /// Reads again all that this reading saw, each piece between two looks at what led to it; which of it is to be
+    /// believed. Costs about twice as many pieces as were read.
     pub fn verify(&mut self) -> Verdicts {
-        let pieces = std::mem::take(&mut self.seen);
-        let total = pieces.pieces().iter().map(|piece| piece.len).sum();
-        let mut now = vec![0; total];
-        let mut read = vec![false; pieces.pieces().len()];
-        self.fetch(pieces.pieces(), &mut now, &mut read);
-        let verdicts = pieces.compare(&now, &read);
-        self.seen = pieces;
+        let tour = self.seen.tour();
+        let mut now = vec![0; tour.pieces.iter().map(|piece| piece.len).sum()];
+        let mut read = vec![false; tour.pieces.len()];
+        self.fetch(&tour.pieces, &mut now, &mut read);
+        let verdicts = self.seen.compare(&tour, &now, &read);
         self.refuse(Refusal::Torn, verdicts.changed);
         verdicts
     }
 
     /// Reads pieces and notes them; for each what was noted, or why not.
     pub(super) fn gather(&mut self, wants: &[Want]) -> Vec<Result<SeenId, Refusal>> {
+        self.note(wants, Begins::Plain)
+    }
+
+    /// As [`Heap::gather`], of what begins with a number of references: what is not in use is refused.
+    pub(super) fn gather_counted(&mut self, wants: &[Want]) -> Vec<Result<SeenId, Refusal>> {
+        let mut noted = self.note(wants, Begins::Counted);
+        for noted in &mut noted {
+            if noted.is_ok_and(|seen| !self.seen.in_use(seen)) {
+                self.refuse(Refusal::Torn, 1);
+                *noted = Err(Refusal::Torn);
+            }
+        }
+        noted
+    }
+
+    /// Reads objects again, so many bytes of each from where their pieces begin: what they hold is then read in one with
+    /// the number of references, so that it is of an object in use.
+    pub(super) fn lengthen(&mut self, wants: &[(SeenId, usize)]) -> Vec<Result<(), Refusal>> {
+        let longer: Vec<(Addr, usize)> =
+            wants.iter().map(|(seen, len)| (self.seen.place(*seen).at, *len)).collect();
+        let read = self.peek_many(&longer);
+        let mut out = Vec::with_capacity(wants.len());
+        for ((seen, _), read) in wants.iter().zip(read) {
+            out.push(read.and_then(|bytes| {
+                if self.seen.lengthen(*seen, &bytes) {
+                    return Ok(());
+                }
+                self.refuse(Refusal::Torn, 1);
+                Err(Refusal::Torn)
+            }));
+        }
+        out
+    }
+
+    fn note(&mut self, wants: &[Want], begins: Begins) -> Vec<Result<SeenId, Refusal>> {
         let (pieces, bytes, read) = self.raw(wants);
         let mut out = Vec::with_capacity(wants.len());
         let mut start = 0;
         for ((want, piece), read) in wants.iter().zip(&pieces).zip(&read) {
             let end = start + piece.len;
-            out.push(match read {
-                Ok(()) => Ok(self.seen.push(*piece, want.from, bytes.get(start..end).unwrap_or_default())),
-                Err(reason) => Err(*reason),
-            });
+            let held = bytes.get(start..end).unwrap_or_default();
+            out.push(read.map(|()| self.seen.push(*piece, want.from, begins, held)));
             start = end;
         }
         out

@@ -35,7 +35,7 @@ impl<M: Memory> Heap<M> {
             let Some(back) = words.iter().position(|word| Addr(word & !3) == tensor.addr) else { continue };
             return match (words.get(back + DIMENSIONS), words.get(back + SIZE)) {
                 (Some(1), Some(size)) if *size < 1 << 40 => {
-                    Ok(Cell { value: Value::Int((*size).into()), seen, by: seen })
+                    Ok(Cell { value: Value::Int((*size).into()), seen })
                 }
                 _ => Err(Refusal::Absurd),
             };

@@ -3,24 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::kind::{Kind, flag};
 use super::layout::Field;
 use super::memory::{Addr, Memory};
-use super::reader::{Heap, Refusal, Want};
-use super::seen::{Ref, SeenId, word};
-
-/// `tp_flags`.
-mod flag {
-    pub const INLINE_VALUES: u64 = 1 << 2;
-    pub const MANAGED_DICT: u64 = 1 << 4;
-    pub const HEAP_TYPE: u64 = 1 << 9;
-    pub const INT: u64 = 1 << 24;
-    pub const LIST: u64 = 1 << 25;
-    pub const TUPLE: u64 = 1 << 26;
-    pub const BYTES: u64 = 1 << 27;
-    pub const STR: u64 = 1 << 28;
-    pub const DICT: u64 = 1 << 29;
-    pub const TYPE: u64 = 1 << 31;
-}
+use super::reader::{Heap, Refusal};
+use super::seen::word;
 
 /// `T_OBJECT` and `T_OBJECT_EX` of `structmember.h`: a slot that holds a reference.
 const SLOT_KINDS: [u32; 2] = [6, 16];
@@ -30,68 +17,6 @@ const MRO_LIMIT: usize = 64;
 const NAME_LIMIT: u64 = 128;
 /// Bytes of a type up to the last field read.
 const HEAD: usize = 360;
-
-/// What an object is read as.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// `None`.
-    None,
-    /// `bool`.
-    Bool,
-    /// `int` and its subclasses.
-    Int,
-    /// `float` and its subclasses.
-    Float,
-    /// `str` and its subclasses.
-    Str,
-    /// `bytes`.
-    Bytes,
-    /// `list` and its subclasses.
-    List,
-    /// `tuple` and its subclasses.
-    Tuple,
-    /// `dict` and its subclasses.
-    Dict,
-    /// `set` and `frozenset`.
-    Set,
-    /// `collections.deque` and its subclasses.
-    Deque,
-    /// `array.array`.
-    Array,
-    /// A member of an `enum.Enum`.
-    Enum,
-    /// A cell of a closure.
-    Cell,
-    /// Code.
-    Code,
-    /// A type.
-    Type,
-    /// Anything else: known by its attributes.
-    Other,
-}
-
-/// Kinds known by a name in the list of bases.
-const BY_NAME: [(&str, Kind); 8] = [
-    ("NoneType", Kind::None),
-    ("float", Kind::Float),
-    ("set", Kind::Set),
-    ("frozenset", Kind::Set),
-    ("deque", Kind::Deque),
-    ("array", Kind::Array),
-    ("cell", Kind::Cell),
-    ("code", Kind::Code),
-];
-
-/// Kinds known by a flag.
-const BY_FLAG: [(u64, Kind); 7] = [
-    (flag::TYPE, Kind::Type),
-    (flag::INT, Kind::Int),
-    (flag::LIST, Kind::List),
-    (flag::TUPLE, Kind::Tuple),
-    (flag::BYTES, Kind::Bytes),
-    (flag::STR, Kind::Str),
-    (flag::DICT, Kind::Dict),
-];
 
 /// A type.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,19 +61,6 @@ impl Type {
 }
 
 impl<M: Memory> Heap<M> {
-    /// The types of objects, each noted as leading to what is read of its object.
-    pub(super) fn types_of(&mut self, objects: &[Ref]) -> Vec<Result<(Arc<Type>, SeenId), Refusal>> {
-        let offset = self.layout.at(Field::ObType);
-        let wants: Vec<Want> =
-            objects.iter().map(|object| Want::new(object.addr.plus(offset), 8, object.seen)).collect();
-        let seen = self.gather(&wants);
-        let mut typed = |seen: Result<SeenId, Refusal>| {
-            let seen = seen?;
-            Ok((self.type_at(self.pointer(seen, 0).addr)?, seen))
-        };
-        seen.into_iter().map(&mut typed).collect()
-    }
-
     /// The type of one object, not noted.
     pub fn type_of(&mut self, object: Addr) -> Result<Arc<Type>, Refusal> {
         let addr = self.field(object, Field::ObType)?;
@@ -177,7 +89,7 @@ impl<M: Memory> Heap<M> {
         let dicts: Vec<Addr> = dicts.map(|head| head.dict).filter(|dict| dict.0 != 0).collect();
         let slots = self.slots(&dicts)?;
         let Head { name, flags, basic_size, item_size, dict_offset, .. } = head;
-        let kind = kind(&heads, flags);
+        let kind = Kind::of(&heads.iter().map(|head| head.name.as_str()).collect::<Vec<_>>(), flags);
         Ok(Type { addr, name, kind, flags, basic_size, item_size, dict_offset, dicts, slots })
     }
 
@@ -237,9 +149,9 @@ impl<M: Memory> Heap<M> {
         let mut slots = HashMap::new();
         // A base's slot is hidden by the class's own of that name.
         for dict in dicts.iter().rev() {
-            for (key, value) in self.peek_dict(*dict)? {
-                if let Some(offset) = self.slot(value)? {
-                    slots.insert(self.peek_name(key)?, offset);
+            for entry in self.peek_dict(*dict)? {
+                if let Some(offset) = self.slot(entry.value)? {
+                    slots.insert(self.peek_name(entry.key)?, offset);
                 }
             }
         }
@@ -259,17 +171,4 @@ impl<M: Memory> Heap<M> {
         let offset = self.field(member, Field::MemberOffset)?.0;
         Ok((SLOT_KINDS.contains(&kind) && offset < 1 << 24).then_some(offset))
     }
-}
-
-/// What instances of a type with these bases are.
-fn kind(bases: &[Head], flags: u64) -> Kind {
-    if bases.iter().any(|base| base.name == "Enum") {
-        return Kind::Enum;
-    }
-    if bases.first().is_some_and(|base| base.name == "bool") {
-        return Kind::Bool;
-    }
-    let by_flag = BY_FLAG.iter().find(|(flag, _)| flags & flag != 0).map(|(_, kind)| *kind);
-    let by_name = || bases.iter().find_map(|base| BY_NAME.iter().find(|(name, _)| *name == base.name));
-    by_flag.or_else(|| by_name().map(|(_, kind)| *kind)).unwrap_or(Kind::Other)
 }

@@ -1,9 +1,10 @@
 //! Values as they stand in the target.
 
+use super::heads::{Extent, Head};
+use super::kind::Kind;
 use super::memory::{Addr, Memory};
 use super::reader::{Heap, Refusal};
 use super::seen::Ref;
-use super::types::Kind;
 
 /// A value.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,56 +49,26 @@ impl Value {
     /// The number of a float or an int.
     #[must_use]
     pub fn number(&self) -> Option<f64> {
-        #[allow(clippy::cast_precision_loss, reason = "as Python's float() does")]
-        match self {
-            Self::Float(value) => Some(*value),
-            Self::Int(value) => Some(*value as f64),
-            Self::None
-            | Self::Bool(_)
-            | Self::Str(_)
-            | Self::Bytes(_)
-            | Self::Items(_)
-            | Self::Set(_)
-            | Self::Dict(_)
-            | Self::Enum { .. }
-            | Self::Object { .. } => None,
+        if let Self::Float(value) = self {
+            return Some(*value);
         }
+        let Self::Int(value) = self else { return None };
+        #[allow(clippy::cast_precision_loss, reason = "as Python's float() does")]
+        Some(*value as f64)
     }
 
     /// A number of things.
     #[must_use]
     pub fn count(&self) -> Option<u64> {
-        match self {
-            Self::Int(value) => u64::try_from(*value).ok(),
-            Self::None
-            | Self::Bool(_)
-            | Self::Float(_)
-            | Self::Str(_)
-            | Self::Bytes(_)
-            | Self::Items(_)
-            | Self::Set(_)
-            | Self::Dict(_)
-            | Self::Enum { .. }
-            | Self::Object { .. } => None,
-        }
+        let Self::Int(value) = self else { return None };
+        u64::try_from(*value).ok()
     }
 
     /// The text of a string.
     #[must_use]
     pub fn text(&self) -> Option<&str> {
-        match self {
-            Self::Str(text) => Some(text),
-            Self::None
-            | Self::Bool(_)
-            | Self::Int(_)
-            | Self::Float(_)
-            | Self::Bytes(_)
-            | Self::Items(_)
-            | Self::Set(_)
-            | Self::Dict(_)
-            | Self::Enum { .. }
-            | Self::Object { .. } => None,
-        }
+        let Self::Str(text) = self else { return None };
+        Some(text)
     }
 }
 
@@ -108,55 +79,68 @@ impl<M: Memory> Heap<M> {
     /// # Errors
     /// When a part of it is refused.
     pub fn value(&mut self, object: Ref, depth: u32) -> Result<Value, Refusal> {
-        let of_type = self.type_of(object.addr)?;
-        match of_type.kind {
-            Kind::List | Kind::Tuple | Kind::Deque if depth > 0 => {
-                let items = self.items_of(object)?;
-                Ok(Value::Items(self.values(&items, depth - 1)?))
-            }
-            Kind::Array => Ok(Value::Items(self.array(object)?)),
-            Kind::Set if depth > 0 => {
-                let items = self.items_of(object)?;
-                Ok(Value::Set(self.values(&items, depth - 1)?))
-            }
-            Kind::Dict if depth > 0 => {
-                let entries = self.entries(object)?;
-                let keys: Vec<Ref> = entries.iter().map(|(key, _)| *key).collect();
-                let values: Vec<Ref> = entries.iter().map(|(_, value)| *value).collect();
-                let keys = self.values(&keys, depth - 1)?;
-                Ok(Value::Dict(keys.into_iter().zip(self.values(&values, depth - 1)?).collect()))
-            }
-            Kind::Enum => self.member(object, of_type.name.clone()),
-            Kind::None
-            | Kind::Bool
-            | Kind::Int
-            | Kind::Float
-            | Kind::Str
-            | Kind::Bytes
-            | Kind::List
-            | Kind::Tuple
-            | Kind::Dict
-            | Kind::Set
-            | Kind::Deque
-            | Kind::Cell
-            | Kind::Code
-            | Kind::Type
-            | Kind::Other => self.scalar(object),
-        }
+        self.values(&[object], depth)?.pop().ok_or(Refusal::Unreadable)
     }
 
+    /// Values of objects: those without parts all at once.
     fn values(&mut self, objects: &[Ref], depth: u32) -> Result<Vec<Value>, Refusal> {
-        objects.iter().map(|object| self.value(*object, depth)).collect()
+        let heads = self.heads(objects, Extent::Fields).into_iter().collect::<Result<Vec<Head>, _>>()?;
+        let plain = self.scalars_of(heads.iter().cloned().map(Ok).collect());
+        let mut values = Vec::with_capacity(heads.len());
+        for (head, plain) in heads.into_iter().zip(plain) {
+            values.push(match self.parts(&head, depth)? {
+                Some(value) => value,
+                None => plain?.value,
+            });
+        }
+        Ok(values)
     }
 
-    fn scalar(&mut self, object: Ref) -> Result<Value, Refusal> {
-        self.scalars(&[object]).pop().unwrap_or(Err(Refusal::Unreadable)).map(|cell| cell.value)
+    /// The value of an object with parts, as far as they are wanted.
+    fn parts(&mut self, head: &Head, depth: u32) -> Result<Option<Value>, Refusal> {
+        let deeper = depth.checked_sub(1);
+        Ok(match (head.of_type.kind, deeper) {
+            (Kind::List | Kind::Tuple | Kind::Deque, Some(depth)) => {
+                let items = self.items_in(head)?;
+                Some(Value::Items(self.values(&items, depth)?))
+            }
+            (Kind::Set, Some(depth)) => {
+                let items = self.items_in(head)?;
+                Some(Value::Set(self.values(&items, depth)?))
+            }
+            (Kind::Dict, Some(depth)) => {
+                let (keys, values): (Vec<Ref>, Vec<Ref>) = self.entries_in(head)?.into_iter().unzip();
+                let keys = self.values(&keys, depth)?;
+                Some(Value::Dict(keys.into_iter().zip(self.values(&values, depth)?).collect()))
+            }
+            (Kind::Array, _) => Some(Value::Items(self.array_in(head)?)),
+            (Kind::Enum, _) => Some(self.member(head)?),
+            (
+                Kind::None
+                | Kind::Bool
+                | Kind::Int
+                | Kind::Float
+                | Kind::Str
+                | Kind::Bytes
+                | Kind::List
+                | Kind::Tuple
+                | Kind::Dict
+                | Kind::Set
+                | Kind::Deque
+                | Kind::Cell
+                | Kind::Code
+                | Kind::Type
+                | Kind::Other,
+                _,
+            ) => None,
+        })
     }
 
-    fn member(&mut self, object: Ref, class: String) -> Result<Value, Refusal> {
+    fn member(&mut self, head: &Head) -> Result<Value, Refusal> {
+        let object = Ref { addr: head.addr, seen: head.seen };
         let name = self.attribute(object, "_name_")?.ok_or(Refusal::Absurd)?;
         let value = self.attribute(object, "_value_")?.ok_or(Refusal::Absurd)?;
-        let name = self.scalar(name)?.text().ok_or(Refusal::Absurd)?.to_owned();
-        Ok(Value::Enum { class, name, value: Box::new(self.value(value, 1)?) })
+        let name = self.value(name, 0)?.text().ok_or(Refusal::Absurd)?.to_owned();
+        Ok(Value::Enum { class: head.of_type.name.clone(), name, value: Box::new(self.value(value, 1)?) })
     }
 }

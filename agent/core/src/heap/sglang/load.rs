@@ -85,7 +85,7 @@ fn cells<M: Memory>(heap: &mut Heap<M>, root: Ref, paths: &[Path]) -> Vec<Option
 
 fn length<M: Memory>(heap: &mut Heap<M>, list: Result<Option<Ref>, Refusal>) -> Option<Cell> {
     let (length, seen) = heap.lengths(&[list.ok()??]).pop()?.ok()??;
-    Some(Cell { value: Value::Int(length.into()), seen, by: seen })
+    Some(Cell { value: Value::Int(length.into()), seen })
 }
 
 fn pages<M: Memory>(heap: &mut Heap<M>, root: Ref) -> Vec<Option<Cell>> {

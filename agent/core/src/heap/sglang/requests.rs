@@ -169,8 +169,8 @@ fn lengths<M: Memory>(heap: &mut Heap<M>, refs: &[Ref]) -> Vec<Result<Cell, Refu
     let lengths = heap.lengths(refs).into_iter().zip(refs);
     let cell = |(length, of): (Result<Option<(u64, _)>, Refusal>, &Ref)| {
         Ok(match length? {
-            Some((length, seen)) => Cell { value: Value::Int(length.into()), seen, by: seen },
-            None => Cell { value: Value::None, seen: of.seen, by: of.seen },
+            Some((length, seen)) => Cell { value: Value::Int(length.into()), seen },
+            None => Cell { value: Value::None, seen: of.seen },
         })
     };
     lengths.map(cell).collect()

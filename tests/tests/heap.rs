@@ -159,7 +159,7 @@ impl enginetap_core::heap::Memory for Changing {
     ) -> Result<(), enginetap_core::heap::Gone> {
         self.now.read(pieces, into, read)?;
         let touched = |at: u64| {
-            pieces.iter().any(|piece| piece.len <= 48 && (piece.at.0..piece.at.0 + 32).contains(&at))
+            pieces.iter().any(|piece| piece.len <= 56 && (piece.at.0..piece.at.0 + 32).contains(&at))
         };
         if let Some((at, bytes)) = self.later.take_if(|(at, _)| touched(*at)) {
             for (block, held) in self.now.blocks_mut() {

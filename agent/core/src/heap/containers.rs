@@ -135,6 +135,11 @@ impl<M: Memory> Heap<M> {
         if rest > ITEMS_LIMIT || first > BLOCK {
             return Err(Refusal::Absurd);
         }
+        // A deque that is just being added to has its new length already, or its new end.
+        let last = first.wrapping_add(rest).wrapping_sub(1) % BLOCK;
+        if rest > 0 && last != word(Field::DequeRightIndex) {
+            return Err(Refusal::Torn);
+        }
         let right = self.layout.at(Field::BlockRight);
         let mut block = Ref { addr: Addr(word(Field::DequeLeft)), seen: head.seen };
         let mut items = Vec::new();

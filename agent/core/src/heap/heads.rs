@@ -12,7 +12,7 @@ use super::types::Type;
 
 /// The bytes that are read of an object whose kind is not known yet: those with the fields of every kind.
 /// [`Kind::fields`] lie in them. All objects but bare ones of 16 bytes end behind or have others behind them.
-const LONGEST: usize = 48;
+const LONGEST: usize = 56;
 
 /// An object whose first bytes were read.
 #[derive(Clone, Debug)]

@@ -102,7 +102,7 @@ impl Kind {
             Self::List => &[Field::ObSize, Field::ListItems],
             Self::Dict => &[Field::DictUsed, Field::DictKeys, Field::DictValues],
             Self::Set => &[Field::SetUsed, Field::SetMask, Field::SetTable],
-            Self::Deque => &[Field::ObSize, Field::DequeLeft, Field::DequeLeftIndex],
+            Self::Deque => &[Field::ObSize, Field::DequeLeft, Field::DequeLeftIndex, Field::DequeRightIndex],
             Self::Array => &[Field::ObSize, Field::ArrayItems, Field::ArrayDescr],
             Self::None | Self::Enum | Self::Cell | Self::Code | Self::Type | Self::Other => &[],
         }

@@ -314,9 +314,6 @@ pub struct Snapshot {
     /// Requests that changed.
     #[serde(default)]
     pub requests: Vec<ReqState>,
-    /// Requests that were there before and are not any more.
-    #[serde(default)]
-    pub gone: Vec<String>,
     /// The batch last put together, where there is one.
     #[serde(default)]
     pub batch: Option<BatchState>,

@@ -169,6 +169,8 @@ table! {
     DequeLeft:            [24   24   24   24   24   24];
     /// `dequeobject.leftindex`
     DequeLeftIndex:       [40   40   40   40   40   40];
+    /// `dequeobject.rightindex`
+    DequeRightIndex:      [48   48   48   48   48   48];
     /// `block.data`
     BlockData:            [8    8    8    8    8    8];
     /// `block.rightlink`

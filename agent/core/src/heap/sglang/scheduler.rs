@@ -147,7 +147,6 @@ impl Scheduler {
             at,
             mark,
             requests: Vec::new(),
-            gone: Vec::new(),
             batch: None,
             members: Vec::new(),
             load: None,
@@ -165,7 +164,6 @@ impl Scheduler {
             }
         }
         let empty = snapshot.requests.is_empty()
-            && snapshot.gone.is_empty()
             && snapshot.batch.is_none()
             && snapshot.members.is_empty()
             && snapshot.load.is_none();
@@ -252,7 +250,7 @@ impl Scheduler {
         }
         if lists && named && reading.listed.len() < REQUESTS_LIMIT {
             let there: HashSet<String> = by_object.values().cloned().collect();
-            self.take_gone(&there, snapshot);
+            self.forget(&there, snapshot.at);
         }
         self.take_batch(reading, verdicts, &by_object, snapshot);
         self.take_load(reading, verdicts, snapshot);
@@ -260,19 +258,20 @@ impl Scheduler {
         whole
     }
 
-    fn take_gone(&mut self, there: &HashSet<String>, snapshot: &mut Snapshot) {
+    /// Forgets requests that are in no list any more. That is no sign of their end: one may wait where no list is, as
+    /// between prefill and decode nodes. The end is told by the message that carries it.
+    fn forget(&mut self, there: &HashSet<String>, at: MonoTime) {
         self.missing.retain(|rid, _| !there.contains(rid));
         for rid in self.known.keys().filter(|rid| !there.contains(*rid)) {
-            self.missing.entry(rid.clone()).or_insert(snapshot.at);
+            self.missing.entry(rid.clone()).or_insert(at);
         }
-        let long = |since: &MonoTime| snapshot.at.since(*since) >= MOVING;
+        let long = |since: &MonoTime| at.since(*since) >= MOVING;
         let gone: Vec<String> =
             self.missing.iter().filter(|(_, since)| long(since)).map(|(rid, _)| rid.clone()).collect();
         for rid in &gone {
             self.missing.remove(rid);
             self.known.remove(rid);
         }
-        snapshot.gone.extend(gone);
     }
 
     fn changed(&mut self, state: ReqState, snapshot: &mut Snapshot) {

@@ -314,7 +314,7 @@ impl Server {
 
     /// What a scheduler's objects held.
     pub fn snapshot(&mut self, snapshot: Snapshot, context: &mut Context<'_>) {
-        let Snapshot { pid, at, mark, requests, gone: _, batch, members, load } = snapshot;
+        let Snapshot { pid, at, mark, requests, batch, members, load } = snapshot;
         self.looked_into = true;
         if let (Some(mark), Some(batch)) = (mark, batch) {
             if let Some(forwards) = self.forwards.get_mut(&pid) {

@@ -171,7 +171,7 @@ fn scalar<M: Memory>(heap: &mut Heap<M>, root: Ref, path: Path) -> Option<Cell> 
 
 fn length<M: Memory>(heap: &mut Heap<M>, container: Ref) -> Option<Cell> {
     let (length, seen) = heap.lengths(&[container]).pop()?.ok()??;
-    Some(Cell { value: Value::Int(length.into()), seen, by: seen })
+    Some(Cell { value: Value::Int(length.into()), seen })
 }
 
 /// The only series of a metric (a model's).

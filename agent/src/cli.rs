@@ -1,6 +1,7 @@
 //! The command line.
 
 pub mod daemon;
+pub mod why;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -54,6 +55,9 @@ pub enum Command {
     /// Run a capture file through the same pipeline as `attach`.
     #[command(after_help = help::REPLAY)]
     Replay(Replay),
+    /// Say why a request was slow: where its time went, who held it up, and what to do about it.
+    #[command(after_help = why::HELP)]
+    Why(why::Why),
 }
 
 /// Arguments of `attach`.
@@ -281,6 +285,7 @@ Start here:
   enginetap ps                  which servers run here
   enginetap check --pid PID     can it be attached to, and what will be seen
   enginetap attach              attach to all of them; Ctrl-C detaches
+  enginetap why --for 30s       why the slowest requests of half a minute were slow
   enginetap run                 the same as a service
 
 Needs Linux 5.15 or later and root (or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE). The engine needs no

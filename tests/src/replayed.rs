@@ -42,7 +42,7 @@ impl Replayed {
         pipeline.finish();
         let traces = pipeline.outputs().into_iter().filter_map(|output| match output {
             Output::Trace(trace) => Some(trace),
-            Output::Log(_) | Output::Verdict { .. } | Output::Encrypted { .. } => None,
+            Output::Why(_) | Output::Log(_) | Output::Verdict { .. } | Output::Encrypted { .. } => None,
         });
         Self { traces: traces.collect(), points: pipeline.points(), losses: pipeline.losses() }
     }

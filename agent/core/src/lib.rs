@@ -20,4 +20,5 @@ pub mod pipeline;
 pub mod settings;
 pub mod stream;
 pub mod time;
+pub mod why;
 pub mod wire;

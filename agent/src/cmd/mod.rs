@@ -8,6 +8,7 @@ pub mod record;
 pub mod replay;
 pub mod run;
 pub mod target;
+pub mod why;
 
 use anyhow::Result;
 
@@ -27,5 +28,6 @@ pub fn run(command: Command) -> Result<Exit> {
         Command::Check(args) => check::run(&args),
         Command::Record(args) => record::run(&args),
         Command::Replay(args) => replay::run(&args),
+        Command::Why(args) => why::run(&args),
     }
 }

@@ -1,7 +1,7 @@
 //! The middle and the far end of a session: pipeline and sinks, and the capture file where one is written.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use anyhow::Result;
 use enginetap_common::watch::Verdict;
@@ -17,6 +17,7 @@ use enginetap_core::stream::protocol::Protocol;
 use enginetap_core::time::MonoTime;
 
 use super::capture::CaptureFile;
+use super::verdicts::Verdicts;
 use crate::export::Sinks;
 
 /// What the kernel is to be told of a connection.
@@ -45,6 +46,8 @@ pub struct Feed {
     refused: Losses,
     /// Why the capture could not be written on.
     failure: Option<anyhow::Error>,
+    /// Where verdicts on requests go.
+    verdicts: Option<Arc<Mutex<Verdicts>>>,
 }
 
 impl Feed {
@@ -59,7 +62,14 @@ impl Feed {
             encrypted: Vec::new(),
             refused: Losses::default(),
             failure: None,
+            verdicts: None,
         }
+    }
+
+    /// With a place for verdicts on requests.
+    #[must_use]
+    pub fn with_verdicts(self, verdicts: Arc<Mutex<Verdicts>>) -> Self {
+        Self { verdicts: Some(verdicts), ..self }
     }
 
     /// Changes the settings from here on, for every server that has none of its own.
@@ -113,6 +123,12 @@ impl Feed {
                 (Output::Trace(trace), Some(sinks)) => sinks.trace(trace),
                 (Output::Log(log), Some(sinks)) => sinks.log(log),
                 (Output::Trace(_) | Output::Log(_), None) => {}
+                (Output::Why(verdict), _) => {
+                    let verdicts = self.verdicts.as_ref().and_then(|verdicts| verdicts.lock().ok());
+                    if let Some(mut verdicts) = verdicts {
+                        verdicts.take(*verdict);
+                    }
+                }
                 (Output::Verdict { conn, pid, protocol, verdict }, _) => {
                     judgements.push(Judgement { conn, pid, protocol, verdict });
                 }

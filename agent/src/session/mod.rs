@@ -12,6 +12,7 @@ mod shared;
 mod steer;
 mod tls;
 mod v0;
+mod verdicts;
 
 pub use capture::CaptureFile;
 pub use feed::Feed;
@@ -19,6 +20,7 @@ pub use follow::Follow;
 pub use live::{Live, Plan};
 pub use own::Figures;
 pub use replay::{Replayed, replay};
+pub use verdicts::{Pick, Verdicts};
 
 use enginetap_core::time::{Clock, MonoTime, WallTime};
 use rustix::time::{ClockId, Timespec, clock_gettime};

@@ -71,6 +71,8 @@ pub struct Exchange {
     pub requests: Vec<Joined>,
     /// Parts of the response that carried something generated, a candidate's each.
     pub increments: u64,
+    /// When the first part that carried something generated was sent.
+    pub first_sent: Option<MonoTime>,
     /// Last sign of life.
     pub touched: MonoTime,
 }
@@ -111,6 +113,7 @@ impl Exchange {
             unfinished: false,
             requests: Vec::new(),
             increments: 0,
+            first_sent: None,
             touched: last,
         }
     }
@@ -147,6 +150,7 @@ impl Exchange {
         let ChoiceDelta { index, id: _, text, reasoning, finish_reason, tool_calls } = delta;
         if text.is_some() || !tool_calls.is_empty() {
             self.increments = self.increments.saturating_add(1);
+            self.first_sent.get_or_insert(self.touched);
         }
         if self.choices.len() >= MAX_CHOICES && !self.choices.contains_key(index) {
             return;

@@ -32,6 +32,7 @@ use crate::model::span::Trace;
 use crate::settings::scoped::Scoped;
 use crate::settings::{Settings, Strategy};
 use crate::time::{Clock, MonoTime};
+use crate::why::verdict::Verdict;
 
 use server::Server;
 
@@ -45,6 +46,7 @@ struct Context<'a> {
     mint: &'a mut Mint,
     losses: &'a mut Losses,
     done: &'a mut Vec<Trace>,
+    verdicts: &'a mut Vec<Verdict>,
 }
 
 /// Every server's requests, and what became of them.
@@ -59,6 +61,7 @@ pub struct Lifecycle {
     ended: VecDeque<ServerId>,
     losses: Losses,
     done: Vec<Trace>,
+    verdicts: Vec<Verdict>,
 }
 
 impl Lifecycle {
@@ -74,6 +77,7 @@ impl Lifecycle {
             ended: VecDeque::new(),
             losses: Losses::default(),
             done: Vec::new(),
+            verdicts: Vec::new(),
         }
     }
 
@@ -230,6 +234,11 @@ impl Lifecycle {
         done
     }
 
+    /// The verdicts on requests that ended since the last call.
+    pub fn verdicts(&mut self) -> Vec<Verdict> {
+        std::mem::take(&mut self.verdicts)
+    }
+
     /// Losses counted here.
     #[must_use]
     pub fn losses(&self) -> &Losses {
@@ -280,6 +289,7 @@ impl Lifecycle {
             mint: &mut self.mint,
             losses: &mut self.losses,
             done: &mut self.done,
+            verdicts: &mut self.verdicts,
         };
         act(server, context);
     }

@@ -26,6 +26,7 @@ use crate::model::span::Trace;
 use crate::settings::Settings;
 use crate::stream::protocol::Protocol;
 use crate::time::{Clock, MonoTime, Nanos};
+use crate::why;
 
 use connection::{Connection, Origin, Signals};
 use tls::Tls;
@@ -40,6 +41,8 @@ pub enum Output {
     Trace(Trace),
     /// A line of a log.
     Log(Log),
+    /// Why that request took as long as it did.
+    Why(Box<why::verdict::Verdict>),
     /// A connection's protocol is known: what the kernel is to do with it.
     Verdict {
         /// The connection.
@@ -434,6 +437,8 @@ impl Pipeline {
             self.journal.trace(&trace);
             self.outputs.push(Output::Trace(trace));
         }
+        let verdicts = self.lifecycle.verdicts().into_iter();
+        self.outputs.extend(verdicts.map(|verdict| Output::Why(Box::new(verdict))));
     }
 
     fn close(&mut self, pid: Pid, id: ConnId, fd: Fd, at: MonoTime) {

@@ -16,5 +16,6 @@ mod tests;
 mod threads;
 mod timeline;
 mod totals;
+mod why;
 
 pub(super) use server::Server;

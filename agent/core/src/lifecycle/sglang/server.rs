@@ -22,6 +22,7 @@ use crate::lifecycle::taken_back::TakenBack;
 use crate::lifecycle::totals::Usages;
 use crate::loss::Loss;
 use crate::time::{Clock, MonoTime, WallTime};
+use crate::why::book::Book;
 
 /// Most readings of a frontend's objects kept for requests not yet handed over.
 const MAX_EARLY: usize = 4096;
@@ -63,6 +64,8 @@ pub(in crate::lifecycle) struct Server {
     pub(super) totals: Totals,
     pub(super) usages: Usages,
     pub(super) loads: Loads,
+    /// What is remembered to say why a request was slow.
+    pub(super) why: Book,
 }
 
 impl Server {
@@ -82,6 +85,7 @@ impl Server {
             totals: Totals::default(),
             usages: Usages::default(),
             loads: Loads::default(),
+            why: Book::default(),
         }
     }
 
@@ -168,6 +172,7 @@ impl Server {
                 }
             }
             SglangSignal::Outputs { at, hop, outputs, cut: _ } => {
+                self.remember(at, hop, &outputs);
                 for output in outputs {
                     self.output(pid, &output, at, hop, context);
                 }
@@ -175,7 +180,7 @@ impl Server {
             SglangSignal::Aborted { at, rid, finish } => self.aborted(rid.as_deref(), finish, at, context),
             // The requests' own moments say which of them, and when.
             SglangSignal::Retracted { at: _, requests: _, dp_rank: _ } => {}
-            SglangSignal::Load { at, load } => self.loads.take(pid, at, &load),
+            SglangSignal::Load { at, load } => self.load(pid, at, &load),
         }
     }
 
@@ -333,7 +338,7 @@ impl Server {
             self.speaks(&state.rid, pid);
         }
         if let Some(load) = load {
-            self.loads.take(pid, at, &load);
+            self.load(pid, at, &load);
         }
     }
 

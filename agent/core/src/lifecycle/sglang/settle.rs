@@ -96,7 +96,8 @@ impl Server {
         }
     }
 
-    fn trace(&self, exchange: Option<&Exchange>, requests: &[Request], context: &mut Context<'_>) {
+    fn trace(&mut self, exchange: Option<&Exchange>, requests: &[Request], context: &mut Context<'_>) {
+        let verdict = self.verdict(exchange, requests, context.clock);
         let parts = Parts {
             server: &self.fact,
             processes: &self.processes,
@@ -104,8 +105,12 @@ impl Server {
             exchange,
             requests,
         };
-        let made = spans::trace(&parts, context.settings, context.clock, context.mint);
+        let mut made = spans::trace(&parts, context.settings, context.clock, context.mint);
         context.losses.add(Loss::StepUnseen, made.unseen);
+        if let Some(verdict) = verdict {
+            verdict.put_on(&mut made.trace);
+            context.verdicts.push(verdict);
+        }
         if !made.trace.spans.is_empty() {
             context.done.push(made.trace);
         }

@@ -113,6 +113,7 @@ impl Server {
         points.state(&self.loads.sums);
         points.requests(&self.totals);
         points.usages();
+        points.why();
         points.points
     }
 }
@@ -131,8 +132,20 @@ impl Points<'_> {
             (dim::RPC_TYPE, "2100".to_owned()),
         ];
         dimensions.extend_from_slice(more);
+        self.put(metric, dimensions, value);
+    }
+
+    fn put(&mut self, metric: &'static MetricDef, dimensions: Vec<(&'static str, String)>, value: Number) {
         let (server, start, at) = (Some(self.server.fact.id), self.server.since, self.at);
         self.points.push(Point { server, metric, dimensions, value, start, at });
+    }
+
+    /// What held requests up.
+    fn why(&mut self) {
+        for (def, cause, value) in self.server.why.points() {
+            let dims = cause.map(|cause| (dim::CAUSE, cause.name().to_owned())).into_iter().collect();
+            self.put(def, dims, value);
+        }
     }
 
     /// State metrics: no point where no source ever told, rather than a zero.

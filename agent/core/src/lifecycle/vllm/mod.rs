@@ -12,5 +12,6 @@ mod stages;
 mod tests;
 mod totals;
 mod v0;
+mod why;
 
 pub(super) use server::Server;

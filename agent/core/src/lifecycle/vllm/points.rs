@@ -148,6 +148,7 @@ fn of(server: &Server, at: WallTime) -> Vec<Point> {
         points.totals(totals, &engine_dimensions(*index, model), told);
     }
     points.usages(server);
+    points.why(server);
     points.points
 }
 
@@ -215,6 +216,14 @@ impl Points {
             let mut dims = dims.to_vec();
             dims.push((dim::FINISHED_REASON, (*reason).to_owned()));
             self.push(&metric::REQUEST_SUCCESS, &dims, Number::Int(*count));
+        }
+    }
+
+    /// What held requests up.
+    fn why(&mut self, server: &Server) {
+        for (def, cause, value) in server.why.points() {
+            let dims: Vec<_> = cause.map(|cause| (dim::CAUSE, cause.name().to_owned())).into_iter().collect();
+            self.push(def, &dims, value);
         }
     }
 

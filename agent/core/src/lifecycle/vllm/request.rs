@@ -12,6 +12,8 @@ use crate::time::{EngineTime, MonoTime, Nanos, Seconds};
 /// Outputs of a request with stop strings are held back this deep: the frontend finds the stop, tells the
 /// engine a step or two later, and counts nothing past it (0 to 5 outputs measured on 0.9 to 0.32).
 const HELD_OUTPUTS: usize = 8;
+/// Most preemptions of one request kept.
+const MAX_PREEMPTED: usize = 64;
 
 /// The engine's own moments of a request, each as the engine wrote it.
 ///
@@ -153,6 +155,8 @@ pub struct Request {
     pub output_tokens: u64,
     /// Times preempted.
     pub preemptions: u64,
+    /// The first of them: when, and when it was scheduled again.
+    pub preempted: Vec<(EngineTime, Option<EngineTime>)>,
     /// Where its prompt's KV came from.
     pub cached: Option<CachedTokens>,
     /// Remote KV transfer: when it ended and how long it took.
@@ -224,6 +228,7 @@ impl Request {
             last_at: None,
             output_tokens: 0,
             preemptions: 0,
+            preempted: Vec::new(),
             cached: None,
             transfer: None,
             iterations: Vec::new(),
@@ -365,10 +370,16 @@ impl Request {
             }
             EngineEventKind::Scheduled => {
                 self.moments.scheduled.get_or_insert(at);
+                if let Some((_, again @ None)) = self.preempted.last_mut() {
+                    *again = Some(at);
+                }
                 self.preemptions > 0
             }
             EngineEventKind::Preempted => {
                 self.preemptions += 1;
+                if self.preempted.len() < MAX_PREEMPTED {
+                    self.preempted.push((at, None));
+                }
                 false
             }
         }

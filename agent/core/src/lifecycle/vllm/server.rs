@@ -23,6 +23,7 @@ use crate::lifecycle::taken_back::TakenBack;
 use crate::lifecycle::totals::Usages;
 use crate::loss::Loss;
 use crate::time::{Clock, EngineTime, MonoTime, Seconds, WallTime};
+use crate::why::book::Book;
 
 /// The children of one `n > 1` request.
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,6 +59,8 @@ pub(in crate::lifecycle) struct Server {
     pub taken_back: TakenBack,
     /// What only a V0 engine has; `None` of V1.
     pub v0: Option<Box<v0::Engine>>,
+    /// What is remembered to say why a request was slow.
+    pub why: Book,
 }
 
 impl Server {
@@ -76,6 +79,7 @@ impl Server {
             by_response: Map::default(),
             siblings: Map::default(),
             taken_back: TakenBack::default(),
+            why: Book::default(),
         }
     }
 
@@ -241,7 +245,7 @@ impl Server {
 
     fn step(&mut self, pid: Pid, mut step: EngineStep, at: MonoTime, context: &mut Context<'_>) {
         let outputs = std::mem::take(&mut step.outputs);
-        let had_outputs = !outputs.is_empty();
+        let count = outputs.len();
         let index = step.engine_index;
         let core = std::mem::take(self.cores.entry(index).or_default());
         if let Some(transfers) = step.stats.as_ref().and_then(|stats| stats.transfers.as_ref()) {
@@ -255,7 +259,10 @@ impl Server {
             }
         }
         let core = self.cores.entry(index).insert_entry(core).into_mut();
-        core.take(&step, had_outputs, pid, at);
+        let before = core.iterations;
+        core.take(&step, count > 0, pid, at);
+        let stepped = core.iterations > before;
+        self.remember(&step, count, stepped);
         for exchange in settled {
             self.settle(exchange, at, context);
         }

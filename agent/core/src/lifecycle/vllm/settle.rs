@@ -138,15 +138,30 @@ impl Server {
         let requests: Vec<(String, Request)> =
             exchange.requests.iter().filter_map(|joined| self.forget(&joined.name)).collect();
         self.use_tokens(&exchange, &requests);
-        let parts = self.parts(Some(&exchange), &requests);
-        context.done.push(spans::trace(&parts, context.settings, context.clock, context.mint));
+        self.explained(Some(&exchange), &requests, context);
     }
 
     /// Makes the trace of a request without an exchange and forgets it.
     fn emit_alone(&mut self, name: &str, context: &mut Context<'_>) {
         let Some(request) = self.forget(name) else { return };
-        let parts = self.parts(None, std::slice::from_ref(&request));
-        context.done.push(spans::trace(&parts, context.settings, context.clock, context.mint));
+        self.explained(None, std::slice::from_ref(&request), context);
+    }
+
+    /// Makes a trace and the verdict that goes with it.
+    fn explained(
+        &mut self,
+        exchange: Option<&Exchange>,
+        requests: &[(String, Request)],
+        context: &mut Context<'_>,
+    ) {
+        let verdict = self.verdict(exchange, requests, context.clock);
+        let parts = self.parts(exchange, requests);
+        let mut trace = spans::trace(&parts, context.settings, context.clock, context.mint);
+        if let Some(verdict) = verdict {
+            verdict.put_on(&mut trace);
+            context.verdicts.push(verdict);
+        }
+        context.done.push(trace);
     }
 
     fn parts<'a>(&'a self, exchange: Option<&'a Exchange>, requests: &'a [(String, Request)]) -> Parts<'a> {

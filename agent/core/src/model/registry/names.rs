@@ -91,6 +91,9 @@ pub mod attr {
         PARTIAL = "enginetap.partial";
         ESTIMATED = "enginetap.estimated";
         LOSS = "enginetap.loss";
+        WHY = "enginetap.why";
+        CAUSES = "enginetap.causes";
+        CAUSE_TIMES = "enginetap.cause_times";
         FINISH_REASON = "enginetap.finish_reason";
         CONTEXT_REQUESTS = "enginetap.iteration.context_requests";
         CONTEXT_TOKENS = "enginetap.iteration.context_tokens";
@@ -116,6 +119,7 @@ pub mod dim {
         FINISHED_REASON = "finished_reason";
         // Our own, beyond the contract.
         REASON = "reason";
+        CAUSE = "cause";
         SIDE = "side";
         MODE = "mode";
     }

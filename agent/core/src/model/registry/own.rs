@@ -1,6 +1,6 @@
 //! What the product adds of its own, beyond the contract.
 
-use super::Type::{Bool, Float, Int, Str, Strs};
+use super::Type::{Bool, Float, Int, Ints, Str, Strs};
 use super::def::{attribute, dimension};
 use super::metric::metrics;
 use super::names::{attr, dim, log};
@@ -30,6 +30,11 @@ pub static ANY_SPAN: AttributeGroup = AttributeGroup {
             .when("any"),
         attribute(attr::ERROR_TYPE, Str, "kind of the error, as the server or the engine names it")
             .when("status ERROR"),
+        attribute(attr::WHY, Str, "where the request's time went and why, as `enginetap why` says it (docs/WHY.md)")
+            .when("the trace's first span"),
+        attribute(attr::CAUSES, Strs, "what held the request up, the costliest first (docs/WHY.md has the causes)")
+            .when("the trace's first span, where something did"),
+        attribute(attr::CAUSE_TIMES, Ints, "time that each of the causes cost").unit("ns").when("with the causes"),
     ],
 };
 
@@ -98,6 +103,10 @@ metrics! {
     CPU_SECONDS = "enginetap_cpu_seconds", Counter, "Seconds", [], "CPU time of the agent itself, by mode (user, system)";
     RESIDENT_BYTES = "enginetap_resident_bytes", Gauge, "Bytes", [], "resident memory of the agent";
     SERVERS = "enginetap_servers", Gauge, "Count", [], "servers attached to";
+    REQUESTS_EXPLAINED = "enginetap_requests_explained", Counter, "Count", [], "requests looked at for what held them up";
+    REQUESTS_HELD_UP = "enginetap_requests_held_up", Counter, "Count", [], "requests that something held up, by cause; a request counts once for each of its causes";
+    HELD_UP_SECONDS = "enginetap_held_up_seconds", Counter, "Seconds", [], "time that causes cost requests, by cause";
+    WHY_FORGOTTEN = "enginetap_why_forgotten", Counter, "Count", [], "steps, states and ended requests that made room for newer ones: a slow request that is as old is explained without them";
     CONFIG_INVALID = "enginetap_config_invalid", Gauge, "Count", [], "1 while the configuration file cannot be used, and what it said before holds; enginetap run only";
 }
 
@@ -106,6 +115,10 @@ pub static DIMENSIONS: &[DimensionGroup] = &[
     DimensionGroup {
         on: "enginetap_losses",
         dimensions: &[dimension(dim::REASON, "why"), dimension(dim::SIDE, "kernel or agent")],
+    },
+    DimensionGroup {
+        on: "enginetap_requests_held_up, enginetap_held_up_seconds",
+        dimensions: &[dimension(dim::CAUSE, "a cause of docs/WHY.md")],
     },
     DimensionGroup { on: "enginetap_cpu_seconds", dimensions: &[dimension(dim::MODE, "user or system")] },
 ];

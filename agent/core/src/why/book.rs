@@ -1,0 +1,164 @@
+//! What is remembered of a server: its schedulers' latest steps and states, the requests that ended lately, and how
+//! often each cause was found. Everything is bounded; what is forgotten is counted.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::account::{Account, Life, Peer};
+use super::cause::{CAUSES, Cause};
+use super::explain::explain;
+use super::ring::{Core, State, Step};
+use super::scene::Scene;
+use super::verdict::Verdict;
+use crate::model::metric::Number;
+use crate::model::registry::{MetricDef, own};
+use crate::time::{MonoTime, Nanos};
+
+/// Requests remembered after their end, to say who was beside those that end later.
+const MAX_ENDED: usize = 4096;
+/// Most schedulers told apart.
+const MAX_CORES: usize = 256;
+/// Most open requests looked at beside one.
+const MAX_OPEN: usize = 4096;
+
+/// A request that ended.
+#[derive(Clone, Debug)]
+struct Ended {
+    name: String,
+    group: String,
+    life: Life,
+}
+
+/// How often a cause was found, and what it cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Requests.
+    pub requests: u64,
+    /// Time.
+    pub time: Nanos,
+}
+
+/// What is remembered of a server.
+#[derive(Clone, Debug, Default)]
+pub struct Book {
+    cores: BTreeMap<u32, Core>,
+    ended: VecDeque<Ended>,
+    forgotten: u64,
+    explained: u64,
+    found: [Found; CAUSES.len()],
+}
+
+impl Book {
+    /// A step of a scheduler ended.
+    pub fn step(&mut self, core: u32, ended: MonoTime, outputs: usize) {
+        if let Some(core) = self.core(core) {
+            core.steps.push(Step { ended, outputs: u32::try_from(outputs).unwrap_or(u32::MAX) });
+        }
+    }
+
+    /// A scheduler told its state.
+    pub fn state(&mut self, core: u32, state: State) {
+        if let Some(core) = self.core(core) {
+            core.state(state);
+        }
+    }
+
+    /// A scheduler told a part of its state; the rest is as it was told before.
+    pub fn told(
+        &mut self,
+        core: u32,
+        at: MonoTime,
+        running: Option<u64>,
+        waiting: Option<u64>,
+        kv_usage: Option<f64>,
+    ) {
+        let last = self.cores.get(&core).and_then(|core| core.states.last().copied());
+        let before = last.unwrap_or(State { at, running: 0, waiting: 0, kv_usage: 0.0 });
+        let state = State {
+            at,
+            running: running.unwrap_or(before.running),
+            waiting: waiting.unwrap_or(before.waiting),
+            kv_usage: kv_usage.unwrap_or(before.kv_usage),
+        };
+        self.state(core, state);
+    }
+
+    fn core(&mut self, core: u32) -> Option<&mut Core> {
+        let room = self.cores.len() < MAX_CORES || self.cores.contains_key(&core);
+        room.then(|| self.cores.entry(core).or_default())
+    }
+
+    /// Ends of a scheduler's steps after one moment and up to another, the moment itself before them.
+    #[must_use]
+    pub fn steps(&self, core: u32, from: MonoTime, to: MonoTime) -> Vec<MonoTime> {
+        let steps = self.cores.get(&core).into_iter().flat_map(|core| core.steps.between(from, to));
+        std::iter::once(from).chain(steps.map(|step| step.ended)).collect()
+    }
+
+    /// A request ended.
+    pub fn ended(&mut self, peer: &Peer<'_>) {
+        if self.ended.len() >= MAX_ENDED {
+            self.ended.pop_front();
+            self.forgotten = self.forgotten.saturating_add(1);
+        }
+        let Peer { name, group, life } = *peer;
+        self.ended.push_back(Ended { name: name.to_owned(), group: group.to_owned(), life });
+    }
+
+    /// Explains a request that ended. `open`: those that have not.
+    #[must_use]
+    pub fn explain<'a>(&'a self, account: &'a Account, open: impl Iterator<Item = Peer<'a>>) -> Verdict {
+        let nothing = Core::default();
+        let core = self.cores.get(&account.core).unwrap_or(&nothing);
+        // The newest first: they are the likeliest to have been beside it.
+        let ended = self.ended.iter().rev().map(|ended| {
+            let Ended { name, group, life } = ended;
+            Peer { name: name.as_str(), group: group.as_str(), life: *life }
+        });
+        let peers: Vec<Peer<'_>> = ended.chain(open.take(MAX_OPEN)).collect();
+        explain(&Scene::new(account, core, peers.into_iter()))
+    }
+
+    /// Counts a verdict.
+    pub fn count(&mut self, verdict: &Verdict) {
+        self.explained = self.explained.saturating_add(1);
+        for blame in &verdict.causes {
+            if let Some(found) = self.found.get_mut(blame.cause as usize) {
+                found.requests = found.requests.saturating_add(1);
+                found.time.0 = found.time.0.saturating_add(blame.took.0);
+            }
+        }
+    }
+
+    /// Requests explained.
+    #[must_use]
+    pub fn explained(&self) -> u64 {
+        self.explained
+    }
+
+    /// What was found, cause by cause.
+    pub fn found(&self) -> impl Iterator<Item = (Cause, Found)> + '_ {
+        CAUSES.iter().zip(self.found).map(|(def, found)| (def.cause, found))
+    }
+
+    /// As metrics: what, of which cause, and how much. A cause that never was has no point.
+    #[must_use]
+    pub fn points(&self) -> Vec<(&'static MetricDef, Option<Cause>, Number)> {
+        let (steps, requests) = self.forgotten();
+        let mut points = vec![
+            (&own::REQUESTS_EXPLAINED, None, Number::Int(self.explained)),
+            (&own::WHY_FORGOTTEN, None, Number::Int(steps.saturating_add(requests))),
+        ];
+        for (cause, found) in self.found().filter(|(_, found)| found.requests > 0) {
+            points.push((&own::REQUESTS_HELD_UP, Some(cause), Number::Int(found.requests)));
+            points.push((&own::HELD_UP_SECONDS, Some(cause), Number::Float(found.time.seconds().0)));
+        }
+        points
+    }
+
+    /// What was forgotten for want of room: steps and states, and requests.
+    #[must_use]
+    pub fn forgotten(&self) -> (u64, u64) {
+        let of_cores = self.cores.values().map(|core| core.steps.forgotten() + core.states.forgotten());
+        (of_cores.sum(), self.forgotten)
+    }
+}

@@ -6,6 +6,7 @@ use enginetap_core::model::metric::Point;
 use enginetap_core::model::span::{Span, Trace, Value};
 use enginetap_core::pipeline::{Output, Pipeline};
 use enginetap_core::settings::Settings;
+use enginetap_core::why::verdict::Verdict;
 
 use crate::captures::{Capture, Input};
 
@@ -14,6 +15,8 @@ use crate::captures::{Capture, Input};
 pub struct Replayed {
     /// Every trace, in the order in which they ended.
     pub traces: Vec<Trace>,
+    /// Every verdict on a request, in that order too.
+    pub verdicts: Vec<Verdict>,
     /// Every metric at the end.
     pub points: Vec<Point>,
     /// What was lost.
@@ -40,11 +43,15 @@ impl Replayed {
             }
         }
         pipeline.finish();
-        let traces = pipeline.outputs().into_iter().filter_map(|output| match output {
-            Output::Trace(trace) => Some(trace),
-            Output::Why(_) | Output::Log(_) | Output::Verdict { .. } | Output::Encrypted { .. } => None,
-        });
-        Self { traces: traces.collect(), points: pipeline.points(), losses: pipeline.losses() }
+        let (mut traces, mut verdicts) = (Vec::new(), Vec::new());
+        for output in pipeline.outputs() {
+            match output {
+                Output::Trace(trace) => traces.push(trace),
+                Output::Why(verdict) => verdicts.push(*verdict),
+                Output::Log(_) | Output::Verdict { .. } | Output::Encrypted { .. } => {}
+            }
+        }
+        Self { traces, verdicts, points: pipeline.points(), losses: pipeline.losses() }
     }
 
     /// The sum of every series of a metric.

@@ -8,6 +8,7 @@ mod figures;
 mod overhead;
 mod replay;
 mod ticks;
+mod why;
 mod windows;
 
 use std::path::PathBuf;
@@ -26,11 +27,19 @@ pub enum Part {
     Overhead,
     /// A capture through the core.
     Replay,
+    /// Faults injected into a real engine, and whether `enginetap why` names them.
+    Why,
 }
 
 /// Options of `bench`.
 #[derive(Args, Debug)]
 pub struct Options {
+    /// Only this part (the same as `--only`).
+    #[arg(value_enum, value_name = "PART", conflicts_with = "only")]
+    pub part: Option<Part>,
+    /// Inject faults into a real engine again, instead of reading the captures of when that was done last (`why`).
+    #[arg(long)]
+    pub live: bool,
     /// Fewer and shorter runs: the shape of the result, not its last digit.
     #[arg(long)]
     pub quick: bool,
@@ -56,7 +65,7 @@ pub struct Options {
 
 impl Options {
     fn wants(&self, part: Part) -> bool {
-        self.only.is_none_or(|only| only == part)
+        self.part.or(self.only).is_none_or(|only| only == part)
     }
 }
 
@@ -78,6 +87,9 @@ pub fn run(options: &Options) -> Result<()> {
     }
     if options.wants(Part::Replay) {
         failed = add(&mut figures, replay::measure(&binary, options)).or(failed);
+    }
+    if options.wants(Part::Why) {
+        failed = add(&mut figures, why::measure(&binary, options)).or(failed);
     }
     print!("{}", figures::table(&figures));
     match failed {

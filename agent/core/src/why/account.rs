@@ -66,6 +66,8 @@ pub struct Cut {
 pub struct Cuts {
     cuts: Vec<Cut>,
     at: MonoTime,
+    /// Nothing counts after it: the engine may go on after a client that went away.
+    over: MonoTime,
     /// Parts were passed whose end nobody told.
     passed: bool,
     /// How many cuts there were when the first token had come.
@@ -73,10 +75,10 @@ pub struct Cuts {
 }
 
 impl Cuts {
-    /// Nothing cut yet.
+    /// Nothing cut yet of a request that begun and was over at these moments.
     #[must_use]
-    pub fn new(begun: MonoTime) -> Self {
-        Self { cuts: Vec::new(), at: begun, passed: false, first: None }
+    pub fn new(begun: MonoTime, over: MonoTime) -> Self {
+        Self { cuts: Vec::new(), at: begun, over, passed: false, first: None }
     }
 
     /// A part ended; `None`: nobody told when. What was not told goes into one with the part that ends next.
@@ -85,6 +87,7 @@ impl Cuts {
             self.passed = true;
             return;
         };
+        let end = end.min(self.over);
         let part = if std::mem::take(&mut self.passed) { Part::Untold } else { part };
         if end > self.at {
             self.cuts.push(Cut { part, from: self.at, to: end });
@@ -232,19 +235,24 @@ mod tests {
 
     #[test]
     fn each_part_begins_where_the_one_before_ended() {
-        let mut cuts = Cuts::new(MonoTime(10));
+        let mut cuts = Cuts::new(MonoTime(10), MonoTime(90));
         cuts.to(Part::Receive, at(10));
         cuts.to(Part::Frontend, at(15));
         cuts.to(Part::Queue, at(20));
         cuts.first_token();
+        cuts.to(Part::Decode, at(99));
         let parts: Vec<_> = cuts.parts().0.iter().map(|cut| (cut.part, cut.from.0, cut.to.0)).collect();
-        assert_eq!(parts, [(Part::Frontend, 10, 15), (Part::Queue, 15, 20)], "an empty part is none");
+        assert_eq!(
+            parts,
+            [(Part::Frontend, 10, 15), (Part::Queue, 15, 20), (Part::Decode, 20, 90)],
+            "an empty part is none"
+        );
         assert_eq!(cuts.parts().1, Some(2));
     }
 
     #[test]
     fn what_nobody_told_is_said_to_be_untold() {
-        let mut cuts = Cuts::new(MonoTime(0));
+        let mut cuts = Cuts::new(MonoTime(0), MonoTime(90));
         cuts.to(Part::Frontend, at(5));
         cuts.to(Part::Handover, None);
         cuts.to(Part::Queue, None);

@@ -163,7 +163,7 @@ impl Explaining<'_> {
         from: MonoTime,
     ) -> Vec<Slice> {
         let account = self.scene.account;
-        let out = self.preempted(from);
+        let out = self.preempted(from, from.plus(took));
         let longer = self.lengthened.took.0.min(took.0.saturating_sub(out.0));
         let ordinary = Nanos(took.0.saturating_sub(longer).saturating_sub(out.0));
         let steps = self.lengthened.all;
@@ -183,15 +183,15 @@ impl Explaining<'_> {
         slices
     }
 
-    /// Time from each return to the queue to the output after it.
-    fn preempted(&mut self, first: MonoTime) -> Nanos {
+    /// Time from each return to the queue to the output after it, within a span of time.
+    fn preempted(&mut self, from: MonoTime, to: MonoTime) -> Nanos {
         let account = self.scene.account;
-        let until = account.life.last.unwrap_or(account.ended);
-        let mut out = Nanos(0);
-        for &(sent_back, again) in account.preempted.iter().filter(|(sent_back, _)| *sent_back >= first) {
-            let again = again.unwrap_or(until);
-            let next = account.steps.iter().find(|step| **step > again).copied().unwrap_or(until);
-            out.0 = out.0.saturating_add(next.since(sent_back).0);
+        let (mut out, mut counted) = (Nanos(0), from);
+        for &(sent_back, again) in account.preempted.iter().filter(|(sent_back, _)| *sent_back >= from) {
+            let again = again.unwrap_or(to);
+            let next = account.steps.iter().find(|step| **step > again).copied().unwrap_or(to).min(to);
+            out.0 = out.0.saturating_add(next.since(sent_back.max(counted)).0);
+            counted = counted.max(next);
         }
         if out.0 > 0 {
             self.blame_preempted(out);

@@ -29,7 +29,7 @@ fn book(steps: u64, state: (u64, u64, f64)) -> Book {
 
 /// A streamed request: handed over at 2 ms, scheduled, first token, last token and end as told, decoded every 10 ms.
 fn account(book: &Book, scheduled: u64, first: u64, last: u64, ended: u64) -> Account {
-    let mut cuts = Cuts::new(ms(0));
+    let mut cuts = Cuts::new(ms(0), ms(ended));
     cuts.to(Part::Receive, at(1));
     cuts.to(Part::Frontend, at(2));
     cuts.to(Part::Handover, at(3));
@@ -200,10 +200,13 @@ fn long_steps_that_nobody_explains_are_said_to_be_unexplained() {
 
 #[test]
 fn a_preemption_is_for_want_of_room_and_its_time_is_no_decoding() {
-    let book = book(100, (2, 1, 0.5));
-    let preempted = vec![(ms(400), at(600))];
-    let account = Account { preempted, ..account(&book, 5, 20, 900, 905) };
-    let verdict = book.explain(&account, std::iter::empty());
+    let sent_back = |kv| {
+        let book = book(100, (2, 1, kv));
+        let account = Account { preempted: vec![(ms(400), at(600))], ..account(&book, 5, 20, 900, 905) };
+        book.explain(&account, std::iter::empty())
+    };
+    assert_eq!(causes(&sent_back(0.2)), [Cause::SentBack], "there was room: it was for another reason");
+    let verdict = sent_back(0.99);
     assert_eq!(causes(&verdict), [Cause::KvFull]);
     assert_eq!(verdict.causes[0].took, Nanos::from_millis(210), "to the output after it was scheduled again");
     let total: u64 = verdict.parts.iter().map(|slice| slice.took.0).sum();
@@ -288,7 +291,7 @@ mod properties {
         fn whatever_others_did_the_parts_are_the_whole_and_no_cause_is_longer(
             lives in proptest::collection::vec(life(), 0..40),
             gaps in proptest::collection::vec(1_u64..60, 1..120),
-            out in proptest::option::of((0_u64..2000, proptest::option::of(0_u64..2000))),
+            out in proptest::collection::vec((0_u64..2000, proptest::option::of(0_u64..2000)), 0..4),
         ) {
             let mut book = Book::default();
             let mut now = 20;
@@ -296,7 +299,7 @@ mod properties {
                 now += gap;
                 book.step(0, ms(now), 1);
             }
-            let preempted = out.map(|(at, again)| (ms(at), again.map(ms))).into_iter().collect();
+            let preempted = out.into_iter().map(|(at, again)| (ms(at), again.map(ms))).collect();
             let account = Account { preempted, ..account(&book, 5, 20, now, now + 5) };
             let peers = lives.iter().map(|life| peer("other", *life));
             let verdict = book.explain(&account, peers);

@@ -146,7 +146,7 @@ fn cuts(
     begun: MonoTime,
     ended: MonoTime,
 ) -> Cuts {
-    let mut cuts = Cuts::new(begun);
+    let mut cuts = Cuts::new(begun, ended);
     if let Some(exchange) = exchange {
         cuts.to(Part::Receive, Some(exchange.last_byte));
     }

@@ -114,7 +114,7 @@ fn span(exchange: Option<&Exchange>, chosen: Chosen<'_>, clock: Clock) -> (MonoT
 /// Where the time went. A response that is no stream has its first token when that reached the API server.
 fn cuts(exchange: Option<&Exchange>, chosen: Chosen<'_>, begun: MonoTime, ended: MonoTime) -> Cuts {
     let Chosen { lead, tail } = chosen;
-    let mut cuts = Cuts::new(begun);
+    let mut cuts = Cuts::new(begun, ended);
     if let Some(exchange) = exchange {
         cuts.to(Part::Receive, Some(exchange.last_byte));
     }

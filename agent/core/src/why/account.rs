@@ -1,5 +1,5 @@
 //! One request's account: its moments in order, as the lifecycle knows them. What each engine's lifecycle makes, and
-//! what [`super::explain`] reads.
+//! what [`super::book::Book::explain`] reads.
 
 use serde::Serialize;
 

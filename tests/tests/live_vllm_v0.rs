@@ -153,7 +153,8 @@ fn v0_in_the_api_servers_process_is_read_by_its_objects() {
     let first = server.load_beside(&beside).unwrap();
     std::thread::sleep(Duration::from_secs(7));
     drop(first);
-    let client = server.load(&["-n", "8", "-c", "8", "--max-tokens", "200", "--mode", "completion"]).unwrap();
+    let eight = ["-n", "8", "-c", "8", "--max-tokens", "200", "--mode", "completion", "--seed", "2"];
+    let client = server.load(&eight).unwrap();
     std::thread::sleep(Duration::from_secs(4));
     let seen = agent.stop().unwrap();
     for name in ["num_running_sys", "num_waiting_sys", "num_swapped_sys", "cpu_cache_usage_sys"] {

@@ -17,7 +17,7 @@ mod vllm;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use crate::capture::fact;
+use crate::capture::fact::{self, Role};
 use crate::capture::record::Mark;
 use crate::dialect::signal::sglang::{FrontendSnapshot, SglangSignal, Snapshot};
 use crate::dialect::signal::vllm_v0::V0Snapshot;
@@ -181,7 +181,9 @@ impl Lifecycle {
 
     /// What was read of a vLLM V0 engine outside its messages.
     pub fn v0_snapshot(&mut self, snapshot: V0Snapshot) {
-        self.with(snapshot.pid, |server, context| server.v0_snapshot(snapshot, context));
+        // An engine with a process of its own tells its frontend everything by messages.
+        let alone = self.process_of(snapshot.pid).is_some_and(|process| process.role == Role::EngineCore);
+        self.with(snapshot.pid, |server, context| server.v0_snapshot(snapshot, alone, context));
     }
 
     /// A probed function of a process was entered.

@@ -101,10 +101,10 @@ impl Server {
         }
     }
 
-    /// What was read of a vLLM V0 engine outside its messages.
-    pub fn v0_snapshot(&mut self, snapshot: V0Snapshot, context: &mut Context<'_>) {
+    /// What was read of a vLLM V0 engine outside its messages. `alone`: it has a process of its own.
+    pub fn v0_snapshot(&mut self, snapshot: V0Snapshot, alone: bool, context: &mut Context<'_>) {
         match self {
-            Self::Vllm(server) => server.v0_snapshot(snapshot, context),
+            Self::Vllm(server) => server.v0_snapshot(snapshot, alone, context),
             Self::Sglang(_) => {}
         }
     }

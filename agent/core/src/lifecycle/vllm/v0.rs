@@ -98,11 +98,17 @@ impl Server {
         }
     }
 
-    /// What was read outside the messages.
-    pub(in crate::lifecycle) fn v0_snapshot(&mut self, snapshot: V0Snapshot, context: &mut Context<'_>) {
+    /// What was read outside the messages. `alone`: of an engine with a process of its own.
+    pub(in crate::lifecycle) fn v0_snapshot(
+        &mut self,
+        snapshot: V0Snapshot,
+        alone: bool,
+        context: &mut Context<'_>,
+    ) {
         let V0Snapshot { pid, at, source, state, counts, requests, gone } = snapshot;
         let engine = self.v0.get_or_insert_default();
         engine.take(source, state, counts);
+        engine.messages |= alone;
         let messages = engine.messages;
         // What is there at the first look began before it.
         let first = source == V0Source::Objects && !std::mem::replace(&mut engine.looked, true);

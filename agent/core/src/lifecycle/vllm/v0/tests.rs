@@ -214,6 +214,22 @@ fn each_candidate_counts_and_its_parts_tell_the_times_that_the_message_lacks() {
 }
 
 #[test]
+fn what_is_read_of_an_engine_before_its_messages_came_through_makes_no_request() {
+    let mut lifecycle = lifecycle();
+    let (server, title) = (ServerId(1), String::new());
+    lifecycle.process(Process { pid: Pid(8), server, role: Role::EngineCore, title });
+    let requests = vec![("cmpl-x-0".to_owned(), V0Reading::default())];
+    lifecycle.v0_snapshot(V0Snapshot { pid: Pid(8), at: ms(1), requests, ..V0Snapshot::default() });
+    assert_eq!(lifecycle.open(), 0);
+    asked(&mut lifecycle, 1, false);
+    handed(&mut lifecycle, 1, false);
+    told(&mut lifecycle, 16, output(&[(0, 4, Some(Finish::Length))], metrics(Some(0.017)), true));
+    answered(&mut lifecycle, 17, None, Some("length"));
+    ended(&mut lifecycle, 18);
+    assert_eq!(engine_span(&mut lifecycle).attribute(attr::PARTIAL), None);
+}
+
+#[test]
 fn a_request_that_the_engine_could_not_serve_is_an_error() {
     let mut lifecycle = lifecycle();
     asked(&mut lifecycle, 1, false);

@@ -11,6 +11,7 @@ mod server;
 mod settle;
 mod spans;
 mod stages;
+mod steps;
 #[cfg(test)]
 mod tests;
 mod threads;

@@ -61,6 +61,11 @@ impl Slot {
         self.0.is_some()
     }
 
+    /// Whether the engine told it.
+    pub fn exact(self) -> bool {
+        self.0.is_some_and(Moment::exact)
+    }
+
     pub fn tell(&mut self, moment: Moment) {
         if self.0.is_none_or(|known| moment.source > known.source) {
             self.0 = Some(moment);

@@ -79,6 +79,9 @@ pub(super) struct Request {
     pub abort_at: Option<MonoTime>,
     /// How and when it ended.
     pub ending: Option<(Ending, MonoTime)>,
+    /// The request that parallel samples were asked for by, where this one only fills the cache for them: its id, and
+    /// what the frontend's objects held of it.
+    pub parent: Option<(String, FrontendTimes)>,
     /// The exchange it belongs to, once known.
     pub exchange: Option<ExchangeId>,
     /// When it was first seen.
@@ -127,6 +130,7 @@ impl Request {
             done_at: None,
             abort_at: None,
             ending: None,
+            parent: None,
             exchange: None,
             since: at,
             touched: at,
@@ -181,6 +185,29 @@ impl Request {
     pub fn warms_up(&self) -> bool {
         let sampling = self.handed.as_ref().and_then(|handed| handed.sampling.as_ref());
         sampling.is_some_and(|sampling| sampling.max_new_tokens == Some(0))
+    }
+
+    /// The requests to show in its place. SGLang hands the scheduler the clock of the request that parallel samples were
+    /// asked for by, together with the id of the one that fills the cache (`TokenizerManager._handle_batch_request`, 0.5.23):
+    /// the work is the former's, and the latter is never done with being tokenized.
+    pub fn shown(&self) -> Vec<Self> {
+        let Some((rid, times)) = &self.parent else { return vec![self.clone()] };
+        let mut parent = Self {
+            rid: rid.clone(),
+            frontend: Frontend::default(),
+            prompt_tokens: None,
+            completion_tokens: None,
+            cached_tokens: None,
+            finish: None,
+            parent: None,
+            ..self.clone()
+        };
+        parent.frontend(times);
+        let mut filler = Self { schedulers: BTreeMap::new(), parent: None, ..self.clone() };
+        filler.frontend.tokenized = filler.frontend.finished;
+        filler.frontend.dispatch = Slot::default();
+        filler.frontend.dispatched = filler.frontend.finished;
+        vec![parent, filler]
     }
 
     /// The timeline of the scheduler that speaks for it.

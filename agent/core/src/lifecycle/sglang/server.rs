@@ -12,7 +12,8 @@ use super::totals::Totals;
 use super::{batch, join};
 use crate::capture::fact::{self, Parallel, Process, Role};
 use crate::dialect::signal::sglang::{
-    FrontendSnapshot, FrontendTimes, Hop, SglangFinish, SglangOutput, SglangRequest, SglangSignal, Snapshot,
+    FrontendSnapshot, FrontendTimes, Hop, LoadSource, SglangFinish, SglangOutput, SglangRequest,
+    SglangSignal, Snapshot,
 };
 use crate::dialect::signal::{ApiDelta, ApiSignal};
 use crate::ids::{ExchangeId, Pid};
@@ -21,11 +22,14 @@ use crate::lifecycle::exchange::{Exchange, Joined, Keep};
 use crate::lifecycle::taken_back::TakenBack;
 use crate::lifecycle::totals::Usages;
 use crate::loss::Loss;
-use crate::time::{Clock, MonoTime, WallTime};
+use crate::time::{Clock, MonoTime, Nanos, WallTime};
 use crate::why::book::Book;
 
 /// Most readings of a frontend's objects kept for requests not yet handed over.
 const MAX_EARLY: usize = 4096;
+
+/// A message is seen within this of the moment that the frontend takes for its sending.
+const SAME: Nanos = Nanos::from_millis(5);
 
 /// An output whose prefill's end, if it came by the wall clock (0.5.7 to 0.5.9), stands in the engine's own.
 fn with_monotonic(output: &SglangOutput, clock: Clock) -> Cow<'_, SglangOutput> {
@@ -173,6 +177,9 @@ impl Server {
             }
             SglangSignal::Outputs { at, hop, outputs, cut: _ } => {
                 self.remember(at, hop, &outputs);
+                if hop == Hop::Scheduler {
+                    self.forwards.entry(pid).or_default().sent(at);
+                }
                 for output in outputs {
                     self.output(pid, &output, at, hop, context);
                 }
@@ -180,8 +187,24 @@ impl Server {
             SglangSignal::Aborted { at, rid, finish } => self.aborted(rid.as_deref(), finish, at, context),
             // The requests' own moments say which of them, and when.
             SglangSignal::Retracted { at: _, requests: _, dp_rank: _ } => {}
-            SglangSignal::Load { at, load } => self.load(pid, at, &load),
+            SglangSignal::Load { at, load } => {
+                self.reported(pid, at, load.source);
+                self.load(pid, at, &load);
+            }
         }
+    }
+
+    /// Takes note of a prefill that a scheduler reports.
+    fn reported(&mut self, pid: Pid, at: MonoTime, source: LoadSource) {
+        if source == LoadSource::PrefillLine {
+            let overlap = self.overlaps();
+            self.forwards.entry(pid).or_default().reported(at, overlap);
+        }
+    }
+
+    /// Whether its schedulers prepare a step while the one before runs.
+    pub(super) fn overlaps(&self) -> bool {
+        self.fact.sglang.as_ref().is_some_and(|launch| launch.overlap)
     }
 
     fn dispatched(&mut self, pid: Pid, request: SglangRequest, at: MonoTime, context: &mut Context<'_>) {
@@ -323,12 +346,13 @@ impl Server {
         self.looked_into = true;
         if let (Some(mark), Some(batch)) = (mark, batch) {
             if let Some(forwards) = self.forwards.get_mut(&pid) {
-                forwards.did(mark, batch.mode);
+                forwards.did(mark, &batch);
             }
             let batch = Batch { id: batch::id(&members, &batch, mark), size: batch.size, mode: batch.mode };
             self.scheduled(pid, &members, batch, mark);
         }
         for state in &requests {
+            self.forwards.entry(pid).or_default().state(state);
             let Some(request) = self.reach(&state.rid, at, context) else { continue };
             request.touched = request.touched.max(at);
             request.prompt_tokens = state.prompt_tokens.or(request.prompt_tokens);
@@ -386,6 +410,19 @@ impl Server {
                 None => self.early.clear(),
             }
         }
+    }
+
+    /// The request that parallel samples were asked for by, of one that fills the cache for them: it was never handed over
+    /// itself, and its clock shows when this one was.
+    pub(super) fn parent_of(&mut self, request: &Request) -> Option<(String, FrontendTimes)> {
+        let sent = request.frontend.dispatched.get().filter(|_| request.warms_up())?.mono();
+        let apart = |times: &FrontendTimes| {
+            let told = times.dispatched?.mono();
+            Some(sent.since(told).max(told.since(sent)))
+        };
+        let near = self.early.iter().filter_map(|(rid, times)| Some((apart(times)?, rid)));
+        let (_, rid) = near.filter(|(apart, _)| *apart < SAME).min()?;
+        self.early.remove_entry(&rid.clone())
     }
 
     /// Makes room for one more request or exchange by giving up the one longest without news.

@@ -119,7 +119,9 @@ impl Server {
     fn forget(&mut self, rid: &str) -> Option<Request> {
         self.count_last(rid);
         self.over.insert(rid);
-        self.requests.remove(rid)
+        let mut request = self.requests.remove(rid)?;
+        request.parent = self.parent_of(&request);
+        Some(request)
     }
 
     /// Grace periods and expiry.

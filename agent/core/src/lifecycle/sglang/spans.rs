@@ -52,7 +52,7 @@ pub(super) fn trace(parts: &Parts<'_>, settings: &Settings, clock: Clock, mint: 
     }
     let mut unseen = 0;
     if settings.sglang_level.shows(1) {
-        for request in parts.requests {
+        for request in &parts.requests.iter().flat_map(Request::shown).collect::<Vec<_>>() {
             let span = request_span(request, parts, parent, &mut maker);
             let threads = threads::of(request, &span, parts, &mut maker);
             unseen += threads.unseen;

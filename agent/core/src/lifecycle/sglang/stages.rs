@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 
 use super::forwards::Forwards;
 use super::moment::{Moment, Source};
-use super::timeline::{Round, Schedule, Step, Timeline};
+use super::steps::{Counted, Marked, Prefill};
+use super::timeline::{self, Round, Schedule, Step, Timeline};
 use crate::capture::fact::Disaggregation;
 use crate::dialect::signal::sglang::ForwardMode;
 use crate::model::registry::{StageDef, attr, sglang, span};
 use crate::model::span::Value;
-use crate::time::EngineTime;
+use crate::time::{EngineTime, MonoTime};
 
 /// A stage of a thread.
 #[derive(Clone, Debug)]
@@ -39,8 +40,8 @@ pub(super) fn def(name: &str) -> Option<&'static StageDef> {
 /// The stages of a scheduler's work on a request that ended at `end`.
 pub(super) fn of(timeline: &Timeline, run: Run<'_>, end: Moment) -> Stages {
     let end = timeline.latest().map_or(end, |latest| end.later(latest));
-    let (steps, node) = (run.forwards.steps(timeline), run.node);
-    let mut cut = Cut { timeline, run, steps, end, stages: Vec::new(), unseen: 0, last_step: 0 };
+    let node = run.node;
+    let mut cut = Cut::of(timeline, run, end);
     cut.before_forward(node);
     match node {
         Disaggregation::Unified => {
@@ -61,6 +62,13 @@ pub(super) fn of(timeline: &Timeline, run: Run<'_>, end: Moment) -> Stages {
     Stages { stages: cut.stages, unseen: cut.unseen }
 }
 
+/// A request's decode steps, those counted off its scheduler's marked forwards among them.
+pub(super) fn steps(timeline: &Timeline, forwards: &Forwards, overlap: bool) -> BTreeMap<u64, Step> {
+    let never = Moment { at: EngineTime(f64::INFINITY), source: Source::Estimate };
+    let run = Run { forwards, overlap, sent: None, node: Disaggregation::Unified };
+    Cut::of(timeline, run, timeline.latest().unwrap_or(never)).steps
+}
+
 /// How a scheduler ran.
 #[derive(Clone, Copy)]
 pub(super) struct Run<'a> {
@@ -75,7 +83,11 @@ pub(super) struct Run<'a> {
 struct Cut<'a> {
     timeline: &'a Timeline,
     run: Run<'a>,
-    /// Decode steps, those put together from marks among them.
+    /// The forwards of each round's prefill, where they were marked.
+    prefills: Vec<Option<Prefill>>,
+    /// The forward that was each round's first decode step.
+    first_steps: Vec<Option<usize>>,
+    /// Decode steps, those counted off the marked forwards among them.
     steps: BTreeMap<u64, Step>,
     end: Moment,
     stages: Vec<Stage>,
@@ -84,7 +96,63 @@ struct Cut<'a> {
     last_step: u64,
 }
 
-impl Cut<'_> {
+impl<'a> Cut<'a> {
+    /// Its forwards found and its steps counted off them, before anything is cut.
+    fn of(timeline: &'a Timeline, run: Run<'a>, end: Moment) -> Self {
+        let mut cut = Self {
+            timeline,
+            run,
+            prefills: Vec::new(),
+            first_steps: Vec::new(),
+            steps: timeline.steps.clone(),
+            end,
+            stages: Vec::new(),
+            unseen: 0,
+            last_step: 0,
+        };
+        cut.count_off();
+        cut
+    }
+
+    /// Finds each round's forwards among the marked ones, and counts its steps off them.
+    fn count_off(&mut self) {
+        let marked = Marked { forwards: self.run.forwards, overlap: self.run.overlap };
+        let last = self.last_step_told();
+        for (number, round) in self.timeline.rounds.iter().enumerate() {
+            let (begin, until) = self.span_of(number);
+            let until = if until.0 < self.end.at.0 { until } else { self.end.at };
+            let prefill = marked.prefill(round);
+            let first = prefill.and_then(|prefill| marked.first_step(prefill, until));
+            self.prefills.push(prefill);
+            self.first_steps.push(first);
+            if let Some(first) = first {
+                let before = if number == 0 { Some(0) } else { self.steps_before(begin) };
+                let last = last.filter(|_| number + 1 == self.timeline.rounds.len());
+                marked.fill(&Counted { first, begin, until, before, last }, &mut self.steps);
+            }
+        }
+        let counted = self.first_steps.last().copied().flatten().is_some();
+        let refined = last.filter(|_| counted).and_then(|(ordinal, _)| self.steps.get(&ordinal));
+        if let Some(step) = refined.filter(|_| !self.timeline.completed.exact()) {
+            self.end = step.end.estimated();
+        }
+    }
+
+    /// The number of the last step, and when it was worked in, as the last message told.
+    fn last_step_told(&self) -> Option<(u64, Moment)> {
+        let Timeline { tokens, rounds, completed, steps, .. } = self.timeline;
+        let drafts = steps.values().any(|step| step.accepted.is_some());
+        let ordinal = timeline::ordinal(*tokens, rounds.len() - 1, None);
+        completed.get().filter(|_| !drafts && ordinal > 0).map(|end| (ordinal, end))
+    }
+
+    /// How many steps there were before a moment; `None` where some of them are not known.
+    fn steps_before(&self, begin: EngineTime) -> Option<u64> {
+        let before = |(_, step): &(&u64, &Step)| step.end.at <= begin;
+        let (&last, _) = self.steps.iter().rev().find(before)?;
+        (u64::try_from(self.steps.range(..=last).count()) == Ok(last)).then_some(last)
+    }
+
     /// A stage straight under the thread, where both its ends are known.
     fn stage(&mut self, name: &str, from: Option<Moment>, to: Option<Moment>) -> Option<usize> {
         self.push(name, from?, to?, None)
@@ -130,30 +198,33 @@ impl Cut<'_> {
         let Some(from) = self.timeline.forward.get() else { return };
         let to = round.prefilled.get().unwrap_or(self.end);
         let parent = self.push(span::PREFILL_FORWARD, from, to, None);
-        self.chunks(round, from, parent);
+        self.chunks(0, round, from, parent);
     }
 
     /// The chunks of a prefill, the last one of which ends with it; gives whether there were any.
-    fn chunks(&mut self, round: &Round, from: Moment, parent: Option<usize>) -> bool {
+    fn chunks(&mut self, number: usize, round: &Round, from: Moment, parent: Option<usize>) -> bool {
+        let marked = Marked { forwards: self.run.forwards, overlap: self.run.overlap };
+        let written = || round.chunks.iter().map(|&at| Moment { at, source: Source::Engine }).collect();
+        let prefill = self.prefills.get(number).copied().flatten();
+        let chunks: Vec<Moment> = prefill.map_or_else(written, |prefill| marked.chunks(round, prefill));
         let mut from = from;
-        for &at in &round.chunks {
-            let to = Moment { at, source: Source::Engine };
+        for &to in &chunks {
             self.push(span::CHUNKED_PREFILL, from, to, parent);
             from = to;
         }
-        if let (false, Some(prefilled)) = (round.chunks.is_empty(), round.prefilled.get()) {
+        if let (false, Some(prefilled)) = (chunks.is_empty(), round.prefilled.get()) {
             self.push(span::CHUNKED_PREFILL, from, prefilled, parent);
         }
-        !round.chunks.is_empty()
+        !chunks.is_empty()
     }
 
     /// Decoding after a prefill of one's own.
     fn decode(&mut self) {
         let Some(first) = self.timeline.rounds.first() else { return };
-        let scheduled = self.first_decode(0);
-        if !self.decoded(scheduled) {
+        if !self.decoded() {
             return;
         }
+        let scheduled = self.first_decode(0);
         let known = first.prefilled.get();
         let earliest = self.steps.values().next().map(|step| step.end.estimated());
         let Some(prefilled) = known.or(earliest) else { return };
@@ -166,9 +237,9 @@ impl Cut<'_> {
     }
 
     /// Whether a request came to be decoded at all.
-    fn decoded(&self, scheduled: Option<Moment>) -> bool {
+    fn decoded(&self) -> bool {
         let Timeline { rounds, tokens, .. } = self.timeline;
-        !self.steps.is_empty() || scheduled.is_some() || *tokens > 1 || rounds.len() > 1
+        !self.steps.is_empty() || self.plans().next().is_some() || *tokens > 1 || rounds.len() > 1
     }
 
     /// Where decoding begins: at the end of the prefill, or, where the first step was planned later, then; what is
@@ -188,7 +259,7 @@ impl Cut<'_> {
         let Some(round) = self.timeline.rounds.get(number) else { return parent };
         let (forward, prefilled) = (round.forward.get(), round.prefilled.get());
         if let Some(from) = forward
-            && !self.chunks(round, from, Some(parent))
+            && !self.chunks(number, round, from, Some(parent))
         {
             self.push(span::PREFILL_FORWARD, from, prefilled.unwrap_or(self.end), Some(parent));
         }
@@ -266,11 +337,18 @@ impl Cut<'_> {
     /// The first plan to decode in a round.
     fn first_decode(&self, number: usize) -> Option<Moment> {
         let (begin, until) = self.span_of(number);
-        // Where the scheduler plans ahead, the newest forward before a step's end is the next step's.
-        let skip = usize::from(self.run.overlap);
-        let marked = self.first_end(number).and_then(|end| self.marked(end, skip));
         let told = || self.plans().find(|plan| plan.at > begin && plan.at < until);
-        if self.run.forwards.is_empty() { told() } else { marked.filter(|plan| plan.at > begin) }
+        let first = self.first_steps.get(number).copied().flatten();
+        if self.run.forwards.is_empty() { told() } else { first.and_then(|index| self.planned(index)) }
+    }
+
+    /// When a marked forward was planned: as the scheduler tells, else when it began.
+    fn planned(&self, index: usize) -> Option<Moment> {
+        let mark = Moment::seen(self.run.forwards.began_at(index)?, Source::Estimate);
+        let earlier = index.checked_sub(1).and_then(|before| self.run.forwards.began_at(before));
+        let earlier = earlier.unwrap_or(MonoTime(0)).engine();
+        let told = self.plans().find(|plan| plan.exact() && plan.at > earlier && plan.at <= mark.at);
+        Some(told.unwrap_or(mark))
     }
 
     /// The end of the first decode step after a prefill, where it is that of the first one.

@@ -1,6 +1,7 @@
 //! Lifecycle tests of SGLang: signals as the dialects give them, traces and totals as they must come out.
 
 mod entry;
+mod marks;
 mod metrics;
 mod native;
 mod order;

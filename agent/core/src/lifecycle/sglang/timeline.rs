@@ -136,8 +136,11 @@ impl Timeline {
         let grew = tokens > self.tokens;
         self.tokens = self.tokens.max(tokens);
         let ordinal = ordinal(tokens, round, *spec_verify_steps);
+        // A server that traces writes the first step's plan where the ends of steps are written.
+        let ended = |end: &EngineTime| ordinal > 0 && Some(*end) != written(times.last_scheduled);
         match written(times.last_decode_finished) {
-            Some(end) => self.exact_step(end, ordinal, spec_accepted),
+            Some(end) if ended(&end) => self.exact_step(end, ordinal, spec_accepted),
+            Some(_) => {}
             // Before 0.5.10 the objects count tokens and keep no times of steps.
             None if grew && times.received.is_none() => {
                 self.step(ordinal, Moment::seen(at, Source::Estimate), spec_accepted);
@@ -264,7 +267,6 @@ impl Timeline {
     /// later, so it may be that of the step after.
     fn exact_step(&mut self, end: EngineTime, ordinal: u64, accepted: Option<u64>) {
         let step = Step { end: Moment { at: end, source: Source::Engine }, accepted };
-        let ordinal = ordinal.max(1);
         if self.steps.values().rev().take(4).any(|known| known.end == step.end) {
             return;
         }
@@ -401,7 +403,7 @@ impl Timeline {
 
 /// How many decode steps there were when a request had `tokens`: each prefill gave one of them, each step one, or
 /// as many as its verify step took.
-fn ordinal(tokens: u64, round: usize, verify_steps: Option<u64>) -> u64 {
+pub(super) fn ordinal(tokens: u64, round: usize, verify_steps: Option<u64>) -> u64 {
     let prefills = u64::try_from(round).unwrap_or(u64::MAX).saturating_add(1);
     verify_steps.filter(|&steps| steps > 0).unwrap_or_else(|| tokens.saturating_sub(prefills))
 }

@@ -3,8 +3,8 @@
 use super::moment::{Moment, Slot};
 use super::request::{Ending, Request};
 use super::server::Server;
-use super::spans;
 use super::timeline::Timeline;
+use super::{spans, stages};
 use crate::dialect::signal::sglang::{Hop, SglangLoad, SglangOutput};
 use crate::ids::Pid;
 use crate::lifecycle::exchange::Exchange;
@@ -97,7 +97,8 @@ impl Server {
         let Some(timeline) = request.spoken() else { return Vec::new() };
         let Some(first) = prefilled(timeline) else { return Vec::new() };
         let marked = request.speaker.and_then(|speaker| self.forwards.get(&speaker));
-        let steps = marked.map_or_else(|| timeline.steps.clone(), |forwards| forwards.steps(timeline));
+        let counted = |forwards| stages::steps(timeline, forwards, self.overlaps());
+        let steps = marked.map_or_else(|| timeline.steps.clone(), counted);
         let (mut ends, mut before) = (vec![first], (0, first));
         for (ordinal, step) in steps {
             let end = step.end.mono();

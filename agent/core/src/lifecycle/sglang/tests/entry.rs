@@ -146,6 +146,38 @@ fn parallel_samples_that_a_response_does_not_name_follow_the_one_it_does() {
 }
 
 #[test]
+fn the_work_of_the_request_that_fills_the_cache_is_that_of_the_one_asked_for() {
+    let mut lifecycle = lifecycle();
+    parallel(&mut lifecycle, false);
+    let parent = FrontendTimes {
+        created: sec(101),
+        tokenized: sec(101),
+        dispatch: sec(102),
+        dispatched: sec(103),
+        ..FrontendTimes::default()
+    };
+    let own = FrontendTimes { created: sec(102), ..FrontendTimes::default() };
+    let requests = vec![("asked".to_owned(), parent), ("warm".to_owned(), own)];
+    lifecycle.frontend_snapshot(FrontendSnapshot { pid: FRONTEND, at: ms(104), requests });
+    lifecycle.snapshot(snapshot(SCHEDULER, 121, vec![state("warm", times(), 1)]));
+    outputs(&mut lifecycle, 130, last("one", 3, "length"));
+    outputs(&mut lifecycle, 131, last("two", 3, "length"));
+    delta(&mut lifecycle, 0, 144, says("one", 0, "x"));
+    end(&mut lifecycle, 0, 145, true);
+    lifecycle.tick(ms(1_000));
+    let trace = the_trace(&mut lifecycle);
+    let below = |name: &str| {
+        let root = span(&trace, name).id;
+        let threads: Vec<_> = trace.spans.iter().filter(|span| span.parent == Some(root)).collect();
+        let stages = trace.spans.iter().filter(|span| threads.iter().any(|t| span.parent == Some(t.id)));
+        stages.map(|span| span.name.to_string()).collect::<Vec<_>>()
+    };
+    let whole = ["tokenize", "api_server_dispatch", "request_process", "prefill_waiting", "prefill_forward"];
+    assert_eq!(below("Req asked"), whole);
+    assert_eq!(below("Req warm"), ["tokenize"]);
+}
+
+#[test]
 fn a_client_that_left_before_any_answer_is_joined_by_what_was_taken_back() {
     let mut lifecycle = lifecycle();
     request(&mut lifecycle, 0, ask(false));

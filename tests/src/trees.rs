@@ -51,6 +51,12 @@ impl Tree {
         self.stages.iter().filter(|stage| stage.name == name).collect()
     }
 
+    /// How many prefills there were: those after a return to the queue are chunks only, where they were chunked.
+    #[must_use]
+    pub fn prefills(&self) -> usize {
+        self.stages("prefill_forward").len().max(1)
+    }
+
     /// All stages, by name and time.
     #[must_use]
     pub fn by_name(&self) -> BTreeMap<String, Vec<&Stage>> {

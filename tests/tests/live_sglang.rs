@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test says by a panic what is wrong")]
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -87,14 +88,15 @@ fn watched(server: &Server) -> Result<Run> {
     Ok(Run { client, seen, trees })
 }
 
-/// Requests of the engine that a request of the client's makes; `None` where it is refused before.
-fn engine_requests(asked: &Json) -> usize {
+/// How many requests of the engine a request of the client's makes.
+fn engine_requests(asked: &Json) -> RangeInclusive<usize> {
     match asked["kind"].as_str().unwrap() {
-        "bad" => 0,
-        // Before the two samples one request with no output caches what they have in common.
-        "parallel" | "generate-parallel" => 3,
-        "batch" | "generate-batch" => 3,
-        _ => 1,
+        "bad" => 0..=0,
+        // Before the two samples one request with no output caches what they have in common; a fourth, the one that was
+        // asked for, is seen if the frontend is read while that goes on.
+        "parallel" | "generate-parallel" => 3..=4,
+        "batch" | "generate-batch" => 3..=3,
+        _ => 1..=1,
     }
 }
 
@@ -104,8 +106,9 @@ fn each_request_of_the_client_is_one_entry_span_and_its_engine_requests_trees_be
         let entries: Vec<&Json> =
             run.seen.spans.iter().filter(|span| text(span, "gen_ai.span.kind").is_some()).collect();
         assert_eq!(entries.len(), run.client.len());
-        let expected: usize = run.client.iter().map(engine_requests).sum();
-        assert_eq!(run.trees.len(), expected);
+        let expected = run.client.iter().map(engine_requests);
+        let (least, most) = expected.fold((0, 0), |(least, most), of| (least + of.start(), most + of.end()));
+        assert!((least..=most).contains(&run.trees.len()), "{} of {least} to {most}", run.trees.len());
         for asked in &run.client {
             let Some(id) = asked["id"].as_str() else { continue };
             let of_id: Vec<&&Json> =
@@ -113,7 +116,7 @@ fn each_request_of_the_client_is_one_entry_span_and_its_engine_requests_trees_be
             let [entry] = of_id.as_slice() else { panic!("{} entry spans of {asked}", of_id.len()) };
             let below = run.trees.values().filter(|tree| tree.parent == entry["spanId"].as_str().unwrap());
             let below: Vec<&Tree> = below.collect();
-            assert_eq!(below.len(), engine_requests(asked), "{asked}\n{entry}");
+            assert!(engine_requests(asked).contains(&below.len()), "{} of {asked}\n{entry}", below.len());
             if let Some(tokens) = asked["usage"]["completion_tokens"].as_i64()
                 && asked["aborted"] != true
             {
@@ -129,39 +132,62 @@ fn each_request_of_the_client_is_one_entry_span_and_its_engine_requests_trees_be
     }
 }
 
+/// Whether a request tree is that of a request which only fills the cache for parallel samples.
+fn fills(tree: &Tree) -> bool {
+    int(tree.root(), "gen_ai.usage.completion_tokens") == Some(0)
+}
+
+/// What a request tree lacks.
+fn lacks(tree: &Tree, tokens: i64) -> Vec<&'static str> {
+    let counts = tree.counts();
+    let count = |stage: &str| counts.get(stage).copied().unwrap_or(0);
+    let once = ["tokenize", "api_server_dispatch", "request_process", "prefill_waiting"];
+    let mut missing: Vec<&str> = once.into_iter().filter(|stage| count(stage) != 1).collect();
+    // A retraction makes them anew.
+    let often: &[&str] =
+        if tokens > 1 { &["prefill_forward", "decode_forward"] } else { &["prefill_forward"] };
+    missing.extend(often.iter().filter(|stage| count(stage) == 0));
+    missing
+}
+
 #[test]
-fn four_of_five_requests_that_ended_normally_at_least_have_their_full_tree() {
+fn requests_that_ended_normally_have_their_full_tree() {
     for (name, run) in [("told", &runs().told), ("plain", &runs().plain)] {
-        let mut wrong = Vec::new();
-        let mut decode_loops = 0;
-        for (rid, tree) in &run.trees {
+        let (mut wrong, mut loops, mut steps) = (Vec::new(), 0, 0);
+        for (rid, tree) in run.trees.iter().filter(|(_, tree)| !fills(tree)) {
             let Some(tokens) = int(tree.root(), "gen_ai.usage.completion_tokens") else { continue };
-            let counts = tree.counts();
-            let count = |stage: &str| counts.get(stage).copied().unwrap_or(0);
-            // Not `api_server_dispatch`: prompts sent as one batch come out without it, which is not understood yet.
-            let once = ["tokenize", "request_process", "prefill_waiting"];
-            let mut missing: Vec<&str> = once.into_iter().filter(|stage| count(stage) != 1).collect();
-            // A retraction makes them anew.
-            let often: &[&str] =
-                if tokens > 1 { &["prefill_forward", "decode_forward"] } else { &["prefill_forward"] };
-            missing.extend(often.iter().filter(|stage| count(stage) == 0));
-            decode_loops += count("decode_loop");
+            let missing = lacks(tree, tokens);
+            loops += tree.stages("decode_loop").len();
+            // Each prefill gave one of the tokens.
+            steps += usize::try_from(tokens).unwrap().saturating_sub(tree.prefills());
             if !missing.is_empty() {
-                wrong.push(format!("{rid}: {tokens} tokens, {missing:?} in {counts:?}"));
+                wrong.push(format!("{rid}: {tokens} tokens, {missing:?} in {:?}", tree.counts()));
             }
         }
-        println!("{name}: {} trees, {decode_loops} decode loops, not whole: {wrong:?}", run.trees.len());
-        // Of a request that changes while it is read, or is over between two readings, something may be missed.
-        assert!(wrong.len() * 5 <= run.trees.len(), "{name}: {} of {}", wrong.len(), run.trees.len());
+        println!("{name}: {} trees, {loops} of {steps} decode loops, not whole: {wrong:?}", run.trees.len());
+        // Of a request that is over between two readings of a busy machine, something may be missed.
+        assert!(wrong.len() * 20 <= run.trees.len(), "{name}: {} of {}", wrong.len(), run.trees.len());
+        assert!(loops * 100 >= steps * 90, "{name}: {loops} of {steps}");
     }
 }
 
 /// How far two moments may be apart.
 const NEAR_NS: u64 = 1_000_000;
 
-/// Stages whose boundaries the engine's objects keep until the request is over: a busy machine does not hide them.
-const KEPT: &[&str] =
-    &["tokenize", "api_server_dispatch", "request_process", "prefill_waiting", "prefill_forward"];
+/// Stages; of how many percent of the requests there are as many as SGLang says; how many percent of their moments are
+/// within a millisecond of its own. Moments that its objects keep are exact. The end of decoding, plans and steps that are
+/// over before they are read are estimates: see `docs/ARCHITECTURE.md`.
+const STAGES: &[(&str, usize, usize)] = &[
+    ("tokenize", 95, 95),
+    ("api_server_dispatch", 95, 95),
+    ("request_process", 95, 95),
+    ("prefill_waiting", 95, 95),
+    ("prefill_forward", 95, 95),
+    ("chunked_prefill", 90, 90),
+    ("decode_waiting", 90, 70),
+    ("decode_forward", 95, 65),
+    ("decode_loop", 80, 80),
+];
 
 /// What became of SGLang's own stages of one name.
 #[derive(Debug, Default)]
@@ -220,18 +246,18 @@ fn the_stages_are_those_of_sglangs_own_tracing() {
             by_name.entry(name.clone()).or_default().of(&ours.stages(&name), &theirs);
         }
     }
-    // The server's own warm-up, before the agent came.
+    // The server's own warm-up, before the agent came; the request that parallel samples were asked for by, where it was
+    // over before the frontend was read.
     println!("not seen: {}", unseen.join("; "));
-    assert!(unseen.len() * 10 <= own.len(), "{} of {}", unseen.len(), own.len());
+    assert!(unseen.len() <= 3, "{} of {}", unseen.len(), own.len());
     for (name, compared) in &mut by_name {
         compared.tell(name);
     }
-    for name in KEPT {
+    for (name, counts, moments) in STAGES {
         let compared = &by_name[*name];
-        // Of a request that was over between two readings, nothing is left to read.
         let all = compared.as_many + compared.other;
-        assert!(compared.as_many * 100 >= all * 70, "{name}: {} of {all}", compared.as_many);
-        assert!(compared.near() * 100 >= compared.apart.len() * 70, "{name}: {compared:?}");
+        assert!(compared.as_many * 100 >= all * counts, "{name}: {} of {all}", compared.as_many);
+        assert!(compared.near() * 100 >= compared.apart.len() * moments, "{name}: {} near", compared.near());
     }
 }
 

@@ -20,6 +20,7 @@ import urllib.parse
 WORDS = "import os sys def return class self value path name list dict for while with open read write None True".split()
 SHARED = " ".join(WORDS * 6)
 CHAT, COMPLETIONS, GENERATE = "/v1/chat/completions", "/v1/completions", "/generate"
+EMBEDDINGS = "/v1/embeddings"
 
 
 def words(rng, low, high):
@@ -74,6 +75,12 @@ def generate(rng, options, text=None, **more):
     outer = {name: more.pop(name) for name in ("stream", "rid") if name in more}
     sampling = {"max_new_tokens": options.max_tokens, "temperature": 0, "ignore_eos": True, **more}
     return Request("generate", GENERATE, {"text": text or words(rng, 4, 48), "sampling_params": sampling, **outer})
+
+
+def embed(rng, options, count=1):
+    """Of a server that was started with `--is-embedding`, and has nothing else."""
+    texts = [words(rng, 4, 48) for _ in range(count)]
+    return Request("embed", EMBEDDINGS, {"input": texts if count > 1 else texts[0]})
 
 
 def tools(rng, options):
@@ -140,6 +147,8 @@ SGLANG_KINDS = {
     "generate-abort": (abort_generate, 1),
     # Not in `mixed`: before 0.5.12 or so the CPU has no grammar masks, and a forced call ends the scheduler.
     "tools": (tools, 0),
+    "embed": (lambda r, o: embed(r, o), 0),
+    "embed-batch": (lambda r, o: embed(r, o, count=3), 0),
 }
 
 

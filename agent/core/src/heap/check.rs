@@ -81,6 +81,9 @@ impl<M: Memory> Heap<M> {
         self.expect("sys", "byteorder", |value| value.text() == Some("little"))?;
         self.expect("builtins", "True", |value| *value == Value::Bool(true))?;
         self.expect("builtins", "None", |value| *value == Value::None)?;
+        let none = self.known("builtins", "None")?.addr;
+        let of_none = self.type_of(none).map_err(|reason| Misfit::Refused("None", reason))?;
+        self.none = Some((none, of_none));
         self.expect("sys", "float_info", |value| begins(value, &[Value::Float(f64::MAX)]))?;
         let version = self.layout.version;
         let version = [Value::Int(version.major.into()), Value::Int(version.minor.into())];

@@ -21,7 +21,7 @@ pub(super) struct Head {
     pub addr: Addr,
     /// Its type.
     pub of_type: Arc<Type>,
-    /// The piece with its first bytes.
+    /// The piece with its first bytes; of `None`, the one with the reference to it.
     pub seen: SeenId,
 }
 
@@ -40,15 +40,23 @@ impl<M: Memory> Heap<M> {
     pub(super) fn heads(&mut self, objects: &[Ref], extent: Extent) -> Vec<Result<Head, Refusal>> {
         let mut places: HashMap<Ref, usize> = HashMap::with_capacity(objects.len());
         let mut distinct = Vec::with_capacity(objects.len());
-        for object in objects {
+        let none = self.none.clone();
+        let is_none = |object: &Ref| none.as_ref().filter(|(at, _)| *at == object.addr);
+        for object in objects.iter().filter(|object| is_none(object).is_none()) {
             places.entry(*object).or_insert_with(|| {
                 distinct.push(*object);
                 distinct.len() - 1
             });
         }
         let read = self.distinct_heads(&distinct, extent);
-        let of = |object| places.get(object).and_then(|place| read.get(*place)).cloned();
-        objects.iter().map(|object| of(object).unwrap_or(Err(Refusal::Unreadable))).collect()
+        let head = |object: &Ref| {
+            if let Some((addr, of_type)) = is_none(object) {
+                return Ok(Head { addr: *addr, of_type: Arc::clone(of_type), seen: object.seen });
+            }
+            let read = places.get(object).and_then(|place| read.get(*place)).cloned();
+            read.unwrap_or(Err(Refusal::Unreadable))
+        };
+        objects.iter().map(head).collect()
     }
 
     /// The head of one object.

@@ -115,6 +115,8 @@ pub struct Heap<M> {
     /// Address of `_PyRuntime`.
     pub(super) runtime: Addr,
     pub(super) types: HashMap<Addr, Arc<Type>>,
+    /// `None`, as the check found it: there is one for good.
+    pub(super) none: Option<(Addr, Arc<Type>)>,
     /// Interned strings by address: those stay where they are.
     pub(super) names: HashMap<Addr, Arc<str>>,
     pub(super) hints: HashMap<(Addr, &'static str), Hint>,
@@ -136,6 +138,7 @@ impl<M: Memory> Heap<M> {
             layout,
             runtime,
             types: HashMap::new(),
+            none: None,
             names: HashMap::new(),
             hints: HashMap::new(),
             seen: Seen::default(),

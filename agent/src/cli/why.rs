@@ -73,3 +73,32 @@ the run queue, CUDA and the GPU are not looked at yet.
 A capture needs no root; running servers need what `attach` needs.
 Exit codes: 0 answered (also when no request was as slow as asked), 1 failed, 2 usage, 3 missing capability, kernel
 feature or server, no such request, or none at all.";
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use crate::cli::{Cli, Command};
+
+    #[test]
+    fn one_question_at_a_time_and_one_place_to_look() {
+        let parse = |line: &str| Cli::try_parse_from(line.split_whitespace());
+        for line in [
+            "enginetap why cmpl-a --slowest 3",
+            "enginetap why cmpl-a --ttft-over 2s",
+            "enginetap why --slowest 3 --e2e-over 2s",
+            "enginetap why --slowest 0",
+            "enginetap why --capture a.cap --pid 1",
+            "enginetap why --capture a.cap --for 1s",
+            "enginetap why --ttft-over soon",
+        ] {
+            assert_eq!(parse(line).unwrap_err().exit_code(), 2, "{line}");
+        }
+        let Ok(Cli { command: Command::Why(why), .. }) =
+            parse("enginetap why --pid 4 --for 30s --ttft-over 2s --e2e-over 9s --json")
+        else {
+            panic!("why")
+        };
+        assert!(why.json && why.ttft_over.is_some() && why.e2e_over.is_some());
+    }
+}

@@ -155,3 +155,84 @@ fn length(verdict: &Verdict, by: By) -> Nanos {
 fn over(time: Option<Nanos>, limit: Option<Duration>) -> bool {
     time.zip(limit).is_some_and(|(time, limit)| u128::from(time.0) > limit.as_nanos())
 }
+
+#[cfg(test)]
+mod tests {
+    use enginetap_core::ids::ServerId;
+    use enginetap_core::time::{MonoTime, WallTime};
+    use enginetap_core::why::account::{Ending, Size};
+    use enginetap_core::why::verdict::{Blame, Certainty};
+
+    use super::*;
+
+    /// A request of so many milliseconds, a tenth of them to the first token.
+    fn verdict(id: &str, millis: u64) -> Verdict {
+        let took = Nanos::from_millis(millis);
+        let blame = Blame { cause: Cause::KvFull, took, certainty: Certainty::Certain, notes: Vec::new() };
+        Verdict {
+            server: ServerId(1),
+            ids: vec![id.to_owned(), format!("{id}-0-aa")],
+            begun: MonoTime(0),
+            at: WallTime(0),
+            ending: Ending::Complete,
+            ttft: Some(Nanos::from_millis(millis / 10)),
+            e2e: took,
+            size: Size::default(),
+            parts: Vec::new(),
+            causes: if millis > 500 { vec![blame] } else { Vec::new() },
+            unexplained: Nanos(0),
+            partial: false,
+            forgotten: false,
+        }
+    }
+
+    fn kept(pick: Pick, requests: impl IntoIterator<Item = (String, u64)>) -> Vec<String> {
+        let mut verdicts = Verdicts::new(pick);
+        requests.into_iter().for_each(|(id, millis)| verdicts.take(verdict(&id, millis)));
+        verdicts.kept().iter().map(|verdict| verdict.id().to_owned()).collect()
+    }
+
+    #[test]
+    fn of_many_the_slowest_are_kept_the_slowest_first() {
+        let many = (1..=10_000).map(|n| (format!("cmpl-{n}"), n * 7919 % 10_007));
+        let slowest: Vec<u64> = kept(Pick::Slowest(3, By::E2e), many)
+            .iter()
+            .map(|id| id.strip_prefix("cmpl-").unwrap().parse::<u64>().unwrap() * 7919 % 10_007)
+            .collect();
+        assert_eq!(slowest.len(), 3);
+        assert!(slowest.iter().all(|millis| *millis > 10_000) && slowest.is_sorted_by(|a, b| a > b));
+    }
+
+    #[test]
+    fn those_over_a_time_are_kept_by_either_time() {
+        let three = || [("a", 100), ("b", 900), ("c", 5000)].map(|(id, millis)| (id.to_owned(), millis));
+        let over = |ttft, e2e| {
+            let some = |millis: Option<u64>| millis.map(Duration::from_millis);
+            kept(Pick::Over { ttft: some(ttft), e2e: some(e2e) }, three())
+        };
+        assert_eq!(over(Some(80), None), ["c", "b"]);
+        assert_eq!(over(None, Some(900)), ["c"]);
+    }
+
+    #[test]
+    fn a_request_is_found_by_any_of_its_names_and_a_mistyped_one_has_near_ones() {
+        let three = || ["cmpl-aaa1", "cmpl-bbb2", "other"].map(|id| (id.to_owned(), 10));
+        assert_eq!(kept(Pick::Called("cmpl-b".to_owned()), three()), ["cmpl-bbb2"]);
+        assert_eq!(kept(Pick::Called("cmpl-aaa1-0-aa".to_owned()), three()), ["cmpl-aaa1"]);
+        assert!(kept(Pick::Called("c".to_owned()), three()).is_empty(), "too short to mean one");
+        let mut verdicts = Verdicts::new(Pick::Called("cmpl-aab1".to_owned()));
+        three().into_iter().for_each(|(id, millis)| verdicts.take(verdict(&id, millis)));
+        assert_eq!(verdicts.nearest("cmpl-aab1", 1), ["cmpl-aaa1"]);
+    }
+
+    #[test]
+    fn all_are_counted_whichever_are_kept() {
+        let mut verdicts = Verdicts::new(Pick::Slowest(1, By::Ttft));
+        for millis in [100, 600, 700] {
+            verdicts.take(verdict("x", millis));
+        }
+        assert_eq!((verdicts.seen, verdicts.held_up), (3, 2));
+        let found = Found { requests: 2, time: Nanos::from_millis(1300) };
+        assert_eq!(verdicts.causes, BTreeMap::from([(Cause::KvFull, found)]));
+    }
+}

@@ -260,6 +260,7 @@ if engine == 0:
     os.execv(sys.executable, ["VLLM::EngineCore", "-c", code, path])
 conn, _ = ipc.accept()
 print(tcp.getsockname()[1], flush=True)
+forks = int(os.environ.get("FAKE_FORKS", "0"))
 body = b'{"error":{"message":"no","type":"BadRequestError","code":400}}'
 head = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body)
 while True:
@@ -270,6 +271,12 @@ while True:
         if not piece:
             break
         data += piece
+    if b'"user":"fork"' in data:
+        for _ in range(forks):
+            child = os.fork()
+            if child == 0:
+                os._exit(0)
+            os.waitpid(child, 0)
     os.write(2, b"WARNING 11-30 17:00:00 [api.py:1] refusing a request\nDEBUG 11-30 17:00:00 [api.py:2] why\n")
     client.sendall(head + body)
     client.close()
@@ -288,10 +295,20 @@ impl FakeVllm {
     /// # Errors
     /// When there is no Python.
     pub fn start(environment: &[(&str, &str)]) -> Result<Self> {
+        Self::start_under(&[], environment)
+    }
+
+    /// Starts one under another program, which becomes it or starts it.
+    ///
+    /// # Errors
+    /// When there is no Python, or no such program.
+    pub fn start_under(wrapper: &[&str], environment: &[(&str, &str)]) -> Result<Self> {
         let folder = tempfile::tempdir()?;
-        let python = std::env::var_os("ENGINETAP_PYTHON").unwrap_or_else(|| "python3".into());
-        let mut command = Command::new(python);
-        command.args(["-c", SERVER, "/v/bin/vllm", "serve", "m", "--config"]);
+        let python = std::env::var("ENGINETAP_PYTHON").unwrap_or_else(|_| "python3".to_owned());
+        let words: Vec<&str> = wrapper.iter().copied().chain([python.as_str()]).collect();
+        let (program, rest) = words.split_first().context("no program")?;
+        let mut command = Command::new(program);
+        command.args(rest).args(["-c", SERVER, "/v/bin/vllm", "serve", "m", "--config"]);
         command.arg(folder.path().join("ipc")).envs(environment.iter().copied());
         let mut top = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         let mut line = String::new();
@@ -304,6 +321,17 @@ impl FakeVllm {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.top.id()
+    }
+
+    /// The process that it started first.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn first_child(&self) -> Result<u32> {
+        let pid = self.pid();
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
+        let first = children.split_whitespace().next().context("no child")?;
+        Ok(first.parse()?)
     }
 
     /// Asks it for a completion, which it refuses; the prompt holds `mark`.

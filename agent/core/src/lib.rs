@@ -17,6 +17,7 @@ pub mod lifecycle;
 pub mod loss;
 pub mod model;
 pub mod pipeline;
+pub mod sampling;
 pub mod settings;
 pub mod stream;
 pub mod time;

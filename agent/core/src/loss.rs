@@ -35,6 +35,10 @@ pub enum Loss {
     HeapBudget,
     /// A log line handed on before it was clear which span it belongs to, since too many waited.
     LineUnplaced,
+    /// Spans not sent, since the settings want a share of the traces only. No fault.
+    Sampled,
+    /// Spans and log lines not sent, since their server makes more of them than the settings let through.
+    RateLimited,
     /// A span or metric batch dropped: the exporter's queue was full.
     QueueFull,
     /// A batch dropped after its retries: the receiver refused it or could not be reached.
@@ -43,7 +47,7 @@ pub enum Loss {
 
 impl Loss {
     /// Every reason.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::BadRecord,
         Self::GapBytes,
         Self::Resync,
@@ -59,6 +63,8 @@ impl Loss {
         Self::HeapAbsurd,
         Self::HeapBudget,
         Self::LineUnplaced,
+        Self::Sampled,
+        Self::RateLimited,
         Self::QueueFull,
         Self::ExportFailed,
     ];
@@ -82,6 +88,8 @@ impl Loss {
             Self::HeapAbsurd => "heap_absurd",
             Self::HeapBudget => "heap_budget",
             Self::LineUnplaced => "line_unplaced",
+            Self::Sampled => "sampled",
+            Self::RateLimited => "rate_limited",
             Self::QueueFull => "queue_full",
             Self::ExportFailed => "export_failed",
         }

@@ -4,6 +4,7 @@ pub mod log;
 pub mod scoped;
 pub mod switch;
 
+use crate::sampling::Policy;
 use crate::time::Nanos;
 
 use log::LogSettings;
@@ -97,6 +98,8 @@ pub struct Settings {
     pub vllm_log: LogSettings,
     /// What of SGLang servers is logged.
     pub sglang_log: LogSettings,
+    /// Which traces and log lines leave the agent.
+    pub policy: Policy,
     /// Seed of the trace and span ids made here: random when live, fixed in a replay.
     pub id_seed: u64,
     /// A request with nothing new for this long is given up.
@@ -124,6 +127,7 @@ impl Default for Settings {
             sglang_enabled: true,
             vllm_log: LogSettings::off(1),
             sglang_log: LogSettings::off(2),
+            policy: Policy::default(),
             id_seed: 0,
             expiry: Nanos::from_secs(3600),
             body_limit: 4 * 1024 * 1024,

@@ -12,6 +12,7 @@ use enginetap_core::lifecycle::MAX_ENDED;
 use enginetap_core::loss::Losses;
 use enginetap_core::model::metric::Point;
 use enginetap_core::pipeline::{Output, Pipeline};
+use enginetap_core::sampling::Sampling;
 use enginetap_core::settings::Settings;
 use enginetap_core::stream::protocol::Protocol;
 use enginetap_core::time::MonoTime;
@@ -42,7 +43,9 @@ pub struct Feed {
     ended: VecDeque<ServerId>,
     /// Processes that serve TLS, not yet asked for.
     encrypted: Vec<Pid>,
-    /// Reads of engines' objects that were refused.
+    /// Which traces and log lines leave.
+    sampling: Sampling,
+    /// Spans and log lines that did not leave, and reads of engines' objects that were refused.
     refused: Losses,
     /// Why the capture could not be written on.
     failure: Option<anyhow::Error>,
@@ -60,6 +63,7 @@ impl Feed {
             capture,
             ended: VecDeque::new(),
             encrypted: Vec::new(),
+            sampling: Sampling::default(),
             refused: Losses::default(),
             failure: None,
             verdicts: None,
@@ -101,6 +105,7 @@ impl Feed {
         if self.ended.len() > MAX_ENDED
             && let (Some(oldest), Some(sinks)) = (self.ended.pop_front(), &self.sinks)
         {
+            self.sampling.forget(oldest);
             sinks.forget(oldest);
         }
     }
@@ -120,8 +125,21 @@ impl Feed {
         let mut judgements = Vec::new();
         for output in self.pipeline.outputs() {
             match (output, &self.sinks) {
-                (Output::Trace(trace), Some(sinks)) => sinks.trace(trace),
-                (Output::Log(log), Some(sinks)) => sinks.log(log),
+                (Output::Trace(trace), Some(sinks)) => {
+                    let spans = u64::try_from(trace.spans.len()).unwrap_or(u64::MAX);
+                    let policy = &self.pipeline.settings_of(trace.server).policy;
+                    match self.sampling.trace(&trace, policy, self.pipeline.now()) {
+                        Ok(()) => sinks.trace(trace),
+                        Err(reason) => self.refused.add(reason, spans),
+                    }
+                }
+                (Output::Log(log), Some(sinks)) => {
+                    let policy = &self.pipeline.settings_of(log.server).policy;
+                    match self.sampling.line(log.server, policy, self.pipeline.now()) {
+                        Ok(()) => sinks.log(log),
+                        Err(reason) => self.refused.add(reason, 1),
+                    }
+                }
                 (Output::Trace(_) | Output::Log(_), None) => {}
                 (Output::Why(verdict), _) => {
                     let verdicts = self.verdicts.as_ref().and_then(|verdicts| verdicts.lock().ok());

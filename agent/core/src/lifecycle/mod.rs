@@ -100,6 +100,12 @@ impl Lifecycle {
         self.process_of(pid).map_or(self.settings.common(), |process| self.settings.of(process.server))
     }
 
+    /// The settings of a server.
+    #[must_use]
+    pub fn settings_for(&self, server: ServerId) -> &Settings {
+        self.settings.of(server)
+    }
+
     /// Takes a new reading of both clocks.
     pub fn clock(&mut self, clock: Clock) {
         self.clock = clock;

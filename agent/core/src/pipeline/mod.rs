@@ -246,6 +246,12 @@ impl Pipeline {
         self.now
     }
 
+    /// The settings that hold for a server.
+    #[must_use]
+    pub fn settings_of(&self, server: ServerId) -> &Settings {
+        self.lifecycle.settings_for(server)
+    }
+
     /// Requests and exchanges open.
     #[must_use]
     pub fn open_requests(&self) -> usize {

@@ -6,6 +6,8 @@ use super::{Settings, SglangLevel, Strategy, VllmLevel};
 use crate::model::log::Severity;
 use crate::model::registry::collection::{OWN_SWITCHES, SWITCHES};
 use crate::model::registry::{SwitchDef, SwitchKind};
+use crate::sampling::WHOLE;
+use crate::time::Nanos;
 
 /// A setting that takes effect while the agent runs; the tables [`SWITCHES`] and [`OWN_SWITCHES`] have a row for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -46,6 +48,18 @@ pub enum Switch {
     SglangLogLevel,
     /// Whether SGLang's log lines are exported.
     SglangLogLines,
+    /// The share of traces that are sent.
+    SampleShare,
+    /// Whether those of failed requests are, whatever the share.
+    SampleFailed,
+    /// From how many milliseconds on slow ones are.
+    SampleSlow,
+    /// Of how many of the rest one is.
+    SampleEvery,
+    /// Most spans a second and server.
+    SpanRate,
+    /// Most log lines a second and server.
+    LineRate,
 }
 
 /// A value that a setting does not take.
@@ -79,6 +93,7 @@ impl SwitchKind {
         match self {
             Self::Truth => "true or false".to_owned(),
             Self::Count => "a whole number".to_owned(),
+            Self::Share => "a share from 0 to 1".to_owned(),
             Self::Level { most } => format!("a level from 0 to {most}"),
             Self::Choice(words) => words.join(" or "),
         }
@@ -93,6 +108,7 @@ impl SwitchKind {
         let spelled = match self {
             Self::Truth => ["true", "false"].iter().find(|word| word.eq_ignore_ascii_case(value)),
             Self::Choice(words) => words.iter().find(|word| word.eq_ignore_ascii_case(value)),
+            Self::Share => return millionths(value).map(share).ok_or(self.unfit(value)),
             Self::Count => return number(value, usize::MAX).map(|n| n.to_string()).ok_or(self.unfit(value)),
             Self::Level { most } => {
                 return number(value, usize::from(most)).map(|n| n.to_string()).ok_or(self.unfit(value));
@@ -104,6 +120,19 @@ impl SwitchKind {
     fn unfit(self, value: &str) -> Unfit {
         Unfit { value: value.to_owned(), wanted: self.wanted() }
     }
+}
+
+/// A share from 0 to 1, in millionths.
+fn millionths(value: &str) -> Option<u32> {
+    let share: f64 = value.parse().ok().filter(|share| (0.0..=1.0).contains(share))?;
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to a million")]
+    let millionths = (share * f64::from(WHOLE)).round() as u32;
+    Some(millionths)
+}
+
+/// Millionths as a share.
+fn share(millionths: u32) -> String {
+    (f64::from(millionths) / f64::from(WHOLE)).to_string()
 }
 
 /// A whole number of at most `most`.
@@ -126,6 +155,7 @@ impl Settings {
         let value = def.kind.read(value)?;
         let truth = value == "true";
         let count = || value.parse().unwrap_or_default();
+        let rate = || value.parse().unwrap_or_default();
         match def.switch {
             Switch::VllmEnabled => self.vllm_enabled = truth,
             Switch::SglangEnabled => self.sglang_enabled = truth,
@@ -145,6 +175,12 @@ impl Settings {
             Switch::SglangRequestLogLevel => self.sglang_log.detail = value.parse().unwrap_or_default(),
             Switch::SglangLogLevel => self.sglang_log.least = Severity::of(&value).unwrap_or_default(),
             Switch::SglangLogLines => self.sglang_log.lines = truth,
+            Switch::SampleShare => self.policy.share = millionths(&value).unwrap_or(WHOLE),
+            Switch::SampleFailed => self.policy.failed = truth,
+            Switch::SampleSlow => self.policy.slow = Nanos::from_millis(rate()),
+            Switch::SampleEvery => self.policy.every = rate(),
+            Switch::SpanRate => self.policy.spans = rate(),
+            Switch::LineRate => self.policy.lines = rate(),
         }
         Ok(())
     }
@@ -209,6 +245,7 @@ mod tests {
         let other = |def: &SwitchDef| match def.kind {
             SwitchKind::Truth => if def.default == "true" { "false" } else { "true" }.to_owned(),
             SwitchKind::Count => "7".to_owned(),
+            SwitchKind::Share => "0.25".to_owned(),
             SwitchKind::Level { .. } => "0".to_owned(),
             SwitchKind::Choice(words) => words.iter().find(|word| **word != def.default).unwrap().to_string(),
         };

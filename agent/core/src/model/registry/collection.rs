@@ -1,7 +1,7 @@
 //! What is not a name on the wire: conventions, aliases, log events and the collection settings.
 
 use super::Dialect::{Sglang, VllmV0, VllmV1};
-use super::def::SwitchKind::{Choice, Count, Level, Truth};
+use super::def::SwitchKind::{Choice, Count, Level, Share, Truth};
 use super::names::log;
 use super::{Alias, LogDef, SwitchDef};
 use crate::settings::switch::Switch;
@@ -238,14 +238,76 @@ pub static SWITCHES: &[SwitchDef] = &[
 ];
 
 /// Collection settings beyond the contract.
-pub static OWN_SWITCHES: &[SwitchDef] = &[SwitchDef {
-    switch: Switch::SglangLogLines,
-    kind: Truth,
-    key: Some("collect.sglang.log-lines"),
-    env: None,
-    default: "false",
-    doc: Some(
-        "SGLang's log lines seen on stdout and stderr are exported as OTLP logs carrying trace and span id",
-    ),
-    outside: None,
-}];
+pub static OWN_SWITCHES: &[SwitchDef] = &[
+    SwitchDef {
+        switch: Switch::SglangLogLines,
+        kind: Truth,
+        key: Some("collect.sglang.log-lines"),
+        env: None,
+        default: "false",
+        doc: Some(
+            "SGLang's log lines seen on stdout and stderr are exported as OTLP logs carrying trace and span id",
+        ),
+        outside: None,
+    },
+    SwitchDef {
+        switch: Switch::SampleShare,
+        kind: Share,
+        key: Some("sampling.share"),
+        env: None,
+        default: "1",
+        doc: Some(
+            "share of the traces without a caller that leave the agent, by trace id; a caller decides of its own traces (OTEL_TRACES_SAMPLER)",
+        ),
+        outside: None,
+    },
+    SwitchDef {
+        switch: Switch::SampleFailed,
+        kind: Truth,
+        key: Some("sampling.failed"),
+        env: None,
+        default: "true",
+        doc: Some("traces of failed requests leave, whatever the share"),
+        outside: None,
+    },
+    SwitchDef {
+        switch: Switch::SampleSlow,
+        kind: Count,
+        key: Some("sampling.slow-ms"),
+        env: None,
+        default: "0",
+        doc: Some(
+            "traces of requests that took this many milliseconds or more leave, whatever the share; 0: the rule is off",
+        ),
+        outside: None,
+    },
+    SwitchDef {
+        switch: Switch::SampleEvery,
+        kind: Count,
+        key: Some("sampling.every"),
+        env: None,
+        default: "0",
+        doc: Some("one in so many of the traces that no rule wants leaves; 0: none"),
+        outside: None,
+    },
+    SwitchDef {
+        switch: Switch::SpanRate,
+        kind: Count,
+        key: Some("limit.spans-per-second"),
+        env: None,
+        default: "0",
+        doc: Some("most spans that leave of a server in a second; 0: no limit"),
+        outside: None,
+    },
+    SwitchDef {
+        switch: Switch::LineRate,
+        kind: Count,
+        key: Some("limit.log-lines-per-second"),
+        env: None,
+        default: "0",
+        doc: Some(
+            "most log lines that leave of a server in a second, events not counted that belong to a trace; 0: no limit",
+        ),
+        outside: None,
+    },
+];

@@ -261,6 +261,8 @@ pub enum SwitchKind {
     Truth,
     /// A whole number.
     Count,
+    /// From 0 to 1, to the millionth.
+    Share,
     /// From 0 up.
     Level {
         /// The greatest.

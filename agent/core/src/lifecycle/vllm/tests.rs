@@ -10,6 +10,7 @@ use crate::model::span::{Span, Status, Value};
 use crate::settings::VllmLevel;
 use crate::time::{EngineTime, EpochTime, Nanos, WallTime};
 
+mod clock;
 mod content;
 
 const PID: Pid = Pid(10);

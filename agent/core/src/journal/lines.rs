@@ -228,20 +228,22 @@ fn plain(bytes: &[u8]) -> String {
     plain
 }
 
-/// How grave a line says it is: `(EngineCore pid=7) INFO 11-30 …`, `WARNING:root: …`, `INFO:     127.0.0.1 …`. SGLang's
-/// own lines do not say, and count as INFO.
+/// How grave a line says it is: `(EngineCore pid=7) INFO 11-30 …`, `WARNING:root: …`, `INFO:     127.0.0.1 …`, of SGLang
+/// with the time in brackets before it. SGLang's own lines do not say, and count as INFO.
 fn severity(text: &str) -> Severity {
-    let text = text.trim_start();
-    let text = match text.strip_prefix('(').and_then(|rest| rest.split_once(')')) {
-        Some((_, rest)) => rest.trim_start(),
-        None => text,
-    };
+    let text = without(without(text.trim_start(), '(', ')'), '[', ']');
     let word = text.split([' ', ':']).next().unwrap_or_default();
     match word {
         "WARN" => Severity::Warning,
         "FATAL" => Severity::Critical,
         word => Severity::of(word).unwrap_or_default(),
     }
+}
+
+/// A text without what it begins with in brackets.
+fn without(text: &str, open: char, close: char) -> &str {
+    let rest = text.strip_prefix(open).and_then(|rest| rest.split_once(close));
+    rest.map_or(text, |(_, rest)| rest.trim_start())
 }
 
 /// Whether a line seems to name a request: vLLM's ids begin so, SGLang's are 32 hexadecimal digits.
@@ -277,6 +279,7 @@ mod unit {
             ("DEBUG 11-30 17:00:00 [x.py:1] detail", Severity::Debug),
             ("CRITICAL:uvicorn:gone", Severity::Critical),
             ("[2026-11-30 17:00:00] Decode batch. #running-req: 1", Severity::Info),
+            ("[2026-11-30 17:00:00 TP0] ERROR:    Exception in ASGI application", Severity::Error),
             ("", Severity::Info),
         ] {
             assert_eq!(severity(line), expected, "{line}");

@@ -221,7 +221,7 @@ const GOLDEN: [(&str, &str, &str); 9] = [
         "sglang/no-overlap",
         "c74b497cbb284525bce6877d99c2f632",
         "TTFT 0.81 s = 0.050 API server before dispatch + 0.42 queue (KV cache 5 % full, 5 ahead, 3 running, 4 waiting) + 0.33 prefill (453 tokens, 6 chunks, beside 4 decodes); \
-         e2e 2.35 s = 0.81 to the first token + 0.32 decode (23 tokens, 15 steps, 15 ms each, sharing steps with 4 decodes) + 0.24 lengthened steps (1 step, the longest 254 ms) + 0.99 preempted (once); \
+         e2e 2.35 s = 0.81 to the first token + 0.31 decode (23 tokens, 15 steps, 13 ms each, sharing steps with 4 decodes) + 0.24 lengthened steps (1 step, the longest 254 ms) + 0.99 preempted (once); \
          0.99 s since it was sent back to the queue though the KV cache had room (once, KV cache 15 % full) [certain]; \
          0.42 s since the prompts of many new requests were prefilled in its steps (KV cache 5 % full, 5 ahead, 3 running, 4 waiting) [possible]; \
          0.24 s since another request's long prompt was prefilled in its steps or ahead of it (99625ab0782e494d964ac50cab983338, prompt of 466 tokens, 1 step) [likely]",
@@ -230,9 +230,9 @@ const GOLDEN: [(&str, &str, &str); 9] = [
         "sglang/metrics",
         "4bd2fc95ae5e491cab47044587019850",
         "TTFT 2.33 s = 0.039 API server before dispatch + 0.13 handing over to the scheduler + 2.02 queue (KV cache 13 % full, 3 ahead, 4 running, 5 waiting) + 0.14 prefill (55 tokens, beside 3 decodes); \
-         e2e 5.75 s = 2.33 to the first token + 1.16 decode (23 tokens, 19 steps, 55 ms each, sharing steps with 4 decodes) + 1.11 lengthened steps (6 steps, the longest 631 ms) + 1.16 preempted (once); \
+         e2e 5.75 s = 2.33 to the first token + 1.19 decode (23 tokens, 19 steps, 55 ms each, sharing steps with 4 decodes) + 1.08 lengthened steps (5 steps, the longest 631 ms) + 1.16 preempted (once); \
          2.14 s since as many requests ran as the scheduler allows, though the KV cache had room (KV cache 13 % full, 3 ahead, 4 running, 5 waiting) [likely]; \
          1.16 s since it was sent back to the queue though the KV cache had room (once, KV cache 23 % full) [certain]; \
-         0.65 s since another request's long prompt was prefilled in its steps or ahead of it (80afc3cb74f74d28af3433aa51f49503, prompt of 484 tokens, 6 steps) [likely]",
+         0.63 s since another request's long prompt was prefilled in its steps or ahead of it (80afc3cb74f74d28af3433aa51f49503, prompt of 484 tokens, 5 steps) [likely]",
     ),
 ];

@@ -123,6 +123,12 @@ impl Schema {
     }
 }
 
+/// Whether a version of vLLM has the V0 engine: those before 0.11, and whatever is no version.
+#[must_use]
+pub fn has_v0(version: &str) -> bool {
+    minor(version).is_none_or(|minor| minor < 11)
+}
+
 /// The minor version, all later majors being newer than any known minor.
 fn minor(version: &str) -> Option<u32> {
     let mut numbers = version.trim_start_matches('v').split('.').map(str::parse::<u32>);

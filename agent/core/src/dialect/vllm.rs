@@ -17,7 +17,7 @@ mod step;
 mod tensor;
 pub mod v0;
 
-use crate::dialect::schema::Schema;
+use crate::dialect::schema::{Schema, has_v0};
 use crate::dialect::signal::EngineSignal;
 use crate::loss::{Loss, Losses};
 use crate::time::MonoTime;
@@ -37,7 +37,8 @@ pub struct Options {
 pub struct Decoder {
     layout: Layout,
     options: Options,
-    v0: v0::Decoder,
+    /// Of a version that has V0.
+    v0: Option<v0::Decoder>,
 }
 
 /// What an engine whose process died leaves on the output socket (`EngineCoreProc.ENGINE_CORE_DEAD`).
@@ -75,7 +76,7 @@ impl Decoder {
     #[must_use]
     pub fn new(schema: Option<&Schema>, version: Option<&str>, options: Options) -> Self {
         let table = || version.and_then(Schema::for_version);
-        let v0 = v0::Decoder::new(schema, version, options);
+        let v0 = version.is_none_or(has_v0).then(|| v0::Decoder::new(schema, version, options));
         // Of a version that has V0's messages only there is no order of V1's.
         let layout = match schema.filter(|schema| !schema.request.is_empty()) {
             Some(schema) => Layout::new(schema),
@@ -99,7 +100,10 @@ impl Decoder {
             [[kind], body, aux @ ..] if *kind <= kind::LAST => self.request(*kind, body, aux, cut, at),
             [body] if *body == DEAD => Ok(EngineSignal::Dead { at }),
             // A frame after it holds logits processors.
-            [body, ..] if v0::is_pickle(body) => self.v0.decode(body, cut, at),
+            [body, ..] if v0::is_pickle(body) => match &mut self.v0 {
+                Some(v0) => v0.decode(body, cut, at),
+                None => Err(Refusal::Other),
+            },
             [body, aux @ ..] => self.answer(body, aux, cut, at),
             [] => Err(Refusal::Other),
         };

@@ -1,5 +1,6 @@
 //! The agent beside a server, and what it says of its own cost when it leaves.
 
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -11,8 +12,8 @@ use crate::engines::processes::Process;
 use crate::engines::server::Server;
 use crate::repo;
 
-/// Long enough for the probes to be live; the agent itself says how long it took.
-const SETTLE: Duration = Duration::from_secs(2);
+/// What a server takes to forget an attach.
+const SETTLE: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What `--self-stats` writes. A figure that the agent cannot measure is absent.
@@ -84,11 +85,19 @@ impl Attached {
         let _ = std::fs::remove_file(&stats);
         let mut command = Command::new(binary);
         command.args(["attach", "--pid", &server.pid.to_string(), "--self-stats"]).arg(&stats);
-        let mut child = command.stdout(Stdio::null()).spawn().context("cannot start enginetap attach")?;
-        std::thread::sleep(SETTLE);
-        if let Some(status) = child.try_wait()? {
-            bail!("enginetap attach ended with {status}");
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().context("cannot start enginetap attach")?;
+        let mut errors = BufReader::new(child.stderr.take().context("no standard error")?);
+        let mut said = String::new();
+        while !said.contains("attached to") {
+            if errors.read_line(&mut said)? == 0 {
+                bail!("enginetap attach ended with {}: {said}", child.wait()?);
+            }
         }
+        eprint!("{said}");
+        // What it says later is passed on, and never fills the pipe.
+        std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::stderr()));
+        std::thread::sleep(SETTLE);
         let pid = i32::try_from(child.id()).ok().and_then(Process::now);
         let process = pid.context("enginetap attach is gone")?;
         Ok(Self { child, process, stats })

@@ -74,6 +74,9 @@ fn see() -> Result<Runs> {
 /// The same load for both.
 fn watched(server: &Server) -> Result<Run> {
     let agent = Agent::attach(server, &[])?;
+    // The frontend's objects are found a moment after the attach: the six requests of a load begun at once lacked
+    // `api_server_dispatch` in most runs.
+    std::thread::sleep(Duration::from_secs(1));
     let mut client = server.load(&["-n", "50", "-c", "6", "--max-tokens", "30"])?;
     // More than run at once.
     let crowd =
@@ -165,9 +168,8 @@ fn requests_that_ended_normally_have_their_full_tree() {
             }
         }
         println!("{name}: {} trees, {loops} of {steps} decode loops, not whole: {wrong:?}", run.trees.len());
-        // Of a request that is over between two readings of a busy machine, something may be missed; and on a server without
-        // flags six, always as many, lack `api_server_dispatch`: why is not known yet (none did in a load begun a second later).
-        assert!(wrong.len() * 10 <= run.trees.len(), "{name}: {} of {}", wrong.len(), run.trees.len());
+        // Of a request that is over between two readings of a busy machine, something may be missed.
+        assert!(wrong.len() * 20 <= run.trees.len(), "{name}: {} of {}", wrong.len(), run.trees.len());
         assert!(loops * 100 >= steps * 90, "{name}: {loops} of {steps}");
     }
 }

@@ -8,6 +8,15 @@ use anyhow::{Context, Result};
 use enginetap_core::capture::fact::Fact;
 use enginetap_core::capture::file::{Entry, Reader};
 
+/// What the agent counts of a V0 engine, and what the server calls it: equal.
+pub const V0_COUNTS: [(&str, &str); 5] = [
+    ("num_prompt_tokens_iter", "vllm:prompt_tokens_total"),
+    ("num_generation_tokens_iter", "vllm:generation_tokens_total"),
+    ("num_tokens_iter", "vllm:iteration_tokens_total_sum"),
+    ("num_preemption_iter", "vllm:num_preemptions_total"),
+    ("gen_ai_vllm_request_success", "vllm:request_success_total"),
+];
+
 /// A capture, unpacked.
 #[derive(Clone, Debug)]
 pub struct Capture {

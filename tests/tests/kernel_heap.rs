@@ -67,8 +67,8 @@ impl Drop for Holder {
     }
 }
 
-/// Every Python there is to test with, one a version.
-fn pythons() -> Vec<String> {
+/// Every Python there is to test with, one a version. None is an error: a test of nothing would pass.
+fn pythons() -> Result<Vec<String>> {
     let mut found: Vec<String> = std::env::var("ENGINETAP_PYTHONS")
         .map(|list| list.split(':').filter(|name| !name.is_empty()).map(str::to_owned).collect())
         .unwrap_or_default();
@@ -81,14 +81,13 @@ fn pythons() -> Vec<String> {
         let programs = MINORS.map(|minor| folder.join(format!("python3.{minor}")));
         found.extend(programs.filter(|path| path.is_file()).map(|path| path.display().to_string()));
     }
-    found
+    ensure!(!found.is_empty(), "there is no Python on this machine");
+    Ok(found)
 }
 
 #[test]
 fn objects_read_from_outside_are_what_their_own_python_says_of_them() -> Result<()> {
-    let pythons = pythons();
-    ensure!(!pythons.is_empty(), "there is no Python on this machine");
-    for program in pythons {
+    for program in pythons()? {
         let holder = Holder::start(&program)?;
         let found = Interpreter::find(&Proc::system(), holder.pid())?;
         ensure!(
@@ -106,7 +105,7 @@ fn objects_read_from_outside_are_what_their_own_python_says_of_them() -> Result<
 
 #[test]
 fn an_interpreter_is_found_at_one_place_by_symbol_by_section_and_by_its_memory() -> Result<()> {
-    for program in pythons() {
+    for program in pythons()? {
         let holder = Holder::start(&program)?;
         let by = |how| Interpreter::find_by(&Proc::system(), holder.pid(), &[how]);
         let symbol = by(How::Symbol)?;
@@ -123,7 +122,7 @@ fn an_interpreter_is_found_at_one_place_by_symbol_by_section_and_by_its_memory()
 
 #[test]
 fn of_a_python_that_changes_all_the_time_no_wrong_value_is_taken() -> Result<()> {
-    for program in pythons() {
+    for program in pythons()? {
         // With rests, nearly all is taken. Without, most of what looks the same twice has been another's meanwhile.
         for mode in ["resting", "restless"] {
             let churn = Churn::of(&program, mode)?;
@@ -226,7 +225,7 @@ fn holds(path: &[&str], value: &Read, last: &mut f64) -> bool {
 #[test]
 #[ignore = "writes files of the repository"]
 fn record() -> Result<()> {
-    for program in pythons() {
+    for program in pythons()? {
         let holder = Holder::start(&program)?;
         let found = Interpreter::find(&Proc::system(), holder.pid())?;
         let mut recorder = Recorder::new(ProcessMemory::new(holder.pid()));

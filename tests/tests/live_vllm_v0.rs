@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::Result;
-use enginetap_tests::captures::Metrics;
+use enginetap_tests::captures::{Metrics, V0_COUNTS};
 use enginetap_tests::engine::{Agent, Seen, Server, attribute, int, text};
 use serde_json::Value as Json;
 
@@ -59,13 +59,7 @@ fn see() -> Result<Run> {
 fn v0_counts_equal_the_servers_own() {
     let Some(Run { server, seen, .. }) = run() else { return };
     let mut wrong = Vec::new();
-    for (ours, theirs) in [
-        ("num_prompt_tokens_iter", "vllm:prompt_tokens_total"),
-        ("num_generation_tokens_iter", "vllm:generation_tokens_total"),
-        ("num_tokens_iter", "vllm:iteration_tokens_total_sum"),
-        ("num_preemption_iter", "vllm:num_preemptions_total"),
-        ("gen_ai_vllm_request_success", "vllm:request_success_total"),
-    ] {
+    for (ours, theirs) in V0_COUNTS {
         let (our, their) = (seen.metrics.get(ours).copied(), server.sum(theirs));
         println!("{ours}: {our:?} {their:?}");
         if our.is_none() || our != their {

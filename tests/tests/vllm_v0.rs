@@ -11,7 +11,7 @@ use enginetap_core::loss::Loss;
 use enginetap_core::model::registry::{Dialect, attr, check};
 use enginetap_core::model::span::{Span, Status, Trace, Value};
 use enginetap_core::settings::Settings;
-use enginetap_tests::captures::{Capture, Input, named};
+use enginetap_tests::captures::{Capture, Input, V0_COUNTS, named};
 use enginetap_tests::messages::{Session, timeless};
 use enginetap_tests::replayed::{Replayed, int};
 use serde_json::Value as Json;
@@ -243,13 +243,7 @@ fn an_engines_own_counts_are_taken_where_its_files_show_them() {
     let capture = capture("0.9.2.post2");
     let (replayed, own) = (replay("0.9.2.post2"), capture.counted().unwrap());
     let mut wrong = Vec::new();
-    for (ours, theirs) in [
-        ("num_prompt_tokens_iter", "vllm:prompt_tokens_total"),
-        ("num_generation_tokens_iter", "vllm:generation_tokens_total"),
-        ("num_tokens_iter", "vllm:iteration_tokens_total_sum"),
-        ("num_preemption_iter", "vllm:num_preemptions_total"),
-        ("gen_ai_vllm_request_success", "vllm:request_success_total"),
-    ] {
+    for (ours, theirs) in V0_COUNTS {
         let (our, their) = (replayed.metric(ours), own.sum(theirs).unwrap());
         if our != their {
             wrong.push(format!("{ours} is {our}, the server says {their}"));

@@ -27,7 +27,9 @@ struct Holder {
 
 impl Holder {
     fn start(program: &str) -> Result<Self> {
-        Self::run(program, "objects.py", &[])
+        let holder = Self::run(program, "objects.py", &[])?;
+        holder.at_rest()?;
+        Ok(holder)
     }
 
     fn run(program: &str, name: &str, arguments: &[&str]) -> Result<Self> {
@@ -53,6 +55,17 @@ impl Holder {
         let version = truth["version"].as_str().context("no version")?.to_owned();
         let objects = truth["objects"].as_object().context("no objects")?.clone();
         Ok(Self { child, version, objects })
+    }
+
+    /// Waits until it waits for its input: having said what it holds, it still runs on to there.
+    fn at_rest(&self) -> Result<()> {
+        let waits_in = format!("/proc/{}/wchan", self.child.id());
+        let begun = Instant::now();
+        while !std::fs::read_to_string(&waits_in)?.contains("pipe_read") {
+            ensure!(begun.elapsed() < Duration::from_secs(10), "it does not come to rest");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
     }
 
     fn pid(&self) -> Pid {

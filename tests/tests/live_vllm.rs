@@ -139,7 +139,11 @@ fn each_request_of_the_client_is_one_trace() {
             let Some(id) = asked["id"].as_str() else { continue };
             let of_id: Vec<&&Json> =
                 entries.iter().filter(|span| text(span, "gen_ai.response.id") == Some(id)).collect();
-            let [entry] = of_id.as_slice() else { panic!("{} entry spans of {asked}", of_id.len()) };
+            let [entry] = of_id.as_slice() else {
+                let nameless: Vec<_> =
+                    entries.iter().filter(|span| text(span, "gen_ai.response.id").is_none()).collect();
+                panic!("{} entry spans of {asked}; without an id: {nameless:#?}", of_id.len())
+            };
             let engine: Vec<&Json> = children(whole, entry).collect();
             let expected = match asked["kind"].as_str().unwrap() {
                 "parallel" => 2,

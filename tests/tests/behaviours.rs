@@ -285,6 +285,25 @@ fn behind_tls_every_request_has_its_spans() {
 }
 
 #[test]
+fn of_connections_that_begin_at_once_none_ends_with_another() {
+    let capture = Capture::read("tls-at-once").unwrap();
+    let replayed = Replayed::of(&capture, Settings::default()).unwrap();
+    let entries: Vec<&Span> = replayed.traces.iter().filter_map(entry).collect();
+    let left = |e: &&&Span| text(e, attr::ERROR_TYPE) == Some("client_disconnected");
+    let client = capture.client().unwrap();
+    let aborted = client.iter().filter(|asked| asked["aborted"] == true);
+    assert_eq!(
+        (entries.len(), entries.iter().filter(left).count()),
+        (client.len(), aborted.count()),
+        "requests, and those that their clients left"
+    );
+    for id in client.iter().filter_map(|asked| asked["id"].as_str()) {
+        let of_id = entries.iter().filter(|e| text(e, attr::RESPONSE_ID) == Some(id));
+        assert_eq!(of_id.count(), 1, "{id}");
+    }
+}
+
+#[test]
 fn many_streams_at_once_are_told_apart() {
     let crowd = Behaviour::of("crowd");
     crowd.check_traces();

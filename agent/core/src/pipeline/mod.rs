@@ -356,10 +356,14 @@ impl Pipeline {
 
     /// Ties the plain text of TLS to its socket. The socket's records are of no more interest then.
     fn tie(&mut self, (pid, tid): (Pid, Tid), data: &Data<'_>) {
+        // A call is told once, however many records it became.
+        if data.at != 0 {
+            return;
+        }
         let done = match (data.call.is_tls(), data.direction) {
-            (true, Direction::Rx) => self.tls.received(tid, data.conn),
+            (true, Direction::Rx) => self.tls.received(tid, data.conn, data.total),
             (true, Direction::Tx) => None,
-            (false, direction) => self.tls.moved(tid, data.conn, direction).then_some(data.conn),
+            (false, direction) => self.tls.moved(tid, data.conn, direction, data.total).then_some(data.conn),
         };
         if let Some(socket) = done {
             self.verdict(socket, pid, Protocol::Tls);

@@ -12,6 +12,8 @@ use enginetap_common::config::DEFAULT_CAP;
 use enginetap_core::settings::{SglangLevel, VllmLevel};
 use log::LevelFilter;
 
+use crate::gpu::Source;
+
 /// Bytes of the ring buffer unless configured otherwise. It counts twice in the agent's resident memory.
 pub const DEFAULT_RING: u32 = 8 * 1024 * 1024;
 
@@ -75,6 +77,9 @@ pub struct Attach {
     /// How the kernel side works.
     #[command(flatten)]
     pub kernel: Kernel,
+    /// Where the machine's GPUs are read.
+    #[command(flatten)]
+    pub gpus: Gpus,
     /// At the end, write what the agent itself did and cost to this file, as JSON.
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub self_stats: Option<PathBuf>,
@@ -97,6 +102,9 @@ pub struct Check {
     /// Print JSON instead of text.
     #[arg(long)]
     pub json: bool,
+    /// Where the machine's GPUs are read.
+    #[command(flatten)]
+    pub gpus: Gpus,
 }
 
 /// Arguments of `record`.
@@ -111,6 +119,9 @@ pub struct Record {
     /// How the kernel side works.
     #[command(flatten)]
     pub kernel: Kernel,
+    /// Where the machine's GPUs are read.
+    #[command(flatten)]
+    pub gpus: Gpus,
 }
 
 /// Arguments of `replay`.
@@ -208,6 +219,16 @@ pub struct Collect {
     /// Leave out prompts and outputs (as OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=false does).
     #[arg(long)]
     pub no_content: bool,
+}
+
+/// Where the machine's GPUs are read.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "GPUs")]
+pub struct Gpus {
+    /// NVIDIA's management library (NVML): `auto` where it usually is, `none` for no GPUs, or the path of
+    /// libnvidia-ml.so.1.
+    #[arg(long, value_name = "WHERE", env = "ENGINETAP_NVML", default_value = "auto")]
+    pub nvml: Source,
 }
 
 /// How the kernel side works.

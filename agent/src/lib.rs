@@ -7,6 +7,7 @@ pub mod diagnostics;
 pub mod discover;
 pub mod exit;
 pub mod export;
+pub mod gpu;
 pub mod heap;
 pub mod probe;
 pub mod session;

@@ -8,6 +8,7 @@ pub mod engine;
 pub mod heap;
 pub mod live;
 pub mod messages;
+pub mod nvml;
 pub mod replayed;
 pub mod sglang;
 pub mod trees;

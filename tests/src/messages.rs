@@ -75,7 +75,8 @@ impl Session {
                     | Fact::Snapshot(_)
                     | Fact::FrontendSnapshot(_)
                     | Fact::V0Snapshot(_)
-                    | Fact::Shared(_) => {}
+                    | Fact::Shared(_)
+                    | Fact::Gpus(_) => {}
                 },
                 Input::Record(bytes) => {
                     let record = Record::parse(&bytes)?;

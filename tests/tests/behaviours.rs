@@ -441,7 +441,8 @@ fn a_version_that_nobody_listed_is_read_by_the_field_orders_of_its_sources() {
                 | Fact::Snapshot(_)
                 | Fact::FrontendSnapshot(_)
                 | Fact::V0Snapshot(_)
-                | Fact::Shared(_) => None,
+                | Fact::Shared(_)
+                | Fact::Gpus(_) => None,
             },
             Input::Record(_) => None,
         });

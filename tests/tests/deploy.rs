@@ -262,11 +262,11 @@ fn every_query_of_the_dashboards_is_one_that_prometheus_takes() -> Result<()> {
 
 /// Words of a query that may be metrics: what stands before `{`, `[`, or an operator, functions and labels left out.
 fn metrics_in(query: &str) -> BTreeSet<String> {
-    let known: BTreeSet<&str> = names();
+    let known = names();
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let bare = without(query, '"', '"');
     let bare = without(&without(&bare, '{', '}'), '[', ']');
-    let grouping = ["by", "sum", "max", "rate", "clamp_min", "and", "for"];
+    let grouping = ["by", "sum", "max", "rate", "increase", "clamp_min", "and", "for"];
     let mut found = BTreeSet::new();
     let mut rest = bare.as_str();
     while let Some(start) = rest.find(|c: char| c.is_ascii_alphabetic()) {
@@ -274,7 +274,7 @@ fn metrics_in(query: &str) -> BTreeSet<String> {
         rest = &rest[start + word.len()..];
         if word == "by" {
             rest = rest.split_once(')').map_or("", |(_, rest)| rest);
-        } else if known.contains(word.as_str()) || !grouping.contains(&word.as_str()) {
+        } else if known.contains(&word) || !grouping.contains(&word.as_str()) {
             found.insert(word);
         }
     }
@@ -297,12 +297,17 @@ fn without(text: &str, open: char, close: char) -> String {
 
 /// Every metric that the agent serves.
 fn every_metric() -> impl Iterator<Item = &'static registry::MetricDef> {
-    registry::metric::ALL.iter().chain(registry::own::ALL).copied()
+    registry::metric::ALL.iter().copied().chain(registry::beyond())
+}
+
+/// A metric's name as Prometheus has it.
+fn served(metric: &registry::MetricDef) -> String {
+    metric.name.replace('.', "_")
 }
 
 /// Their names.
-fn names() -> BTreeSet<&'static str> {
-    every_metric().map(|metric| metric.name).collect()
+fn names() -> BTreeSet<String> {
+    every_metric().map(served).collect()
 }
 
 #[test]
@@ -320,12 +325,13 @@ fn dashboards_and_alerts_speak_of_metrics_that_there_are() -> Result<()> {
         }
     }
     let known = names();
-    let unknown: Vec<_> =
-        used.iter().filter(|name| !known.contains(name.as_str()) && *name != "up").collect();
+    let unknown: Vec<_> = used.iter().filter(|name| !known.contains(*name) && *name != "up").collect();
     assert!(unknown.is_empty(), "{unknown:?}");
     let v0 = |metric: &registry::MetricDef| metric.engines == [registry::Dialect::VllmV0];
-    let missing: Vec<_> =
-        every_metric().filter(|metric| !used.contains(metric.name) && !v0(metric)).map(|m| m.name).collect();
+    let missing: Vec<_> = every_metric()
+        .filter(|metric| !used.contains(&served(metric)) && !v0(metric))
+        .map(|m| m.name)
+        .collect();
     assert!(missing.is_empty(), "on no dashboard: {missing:?}");
     Ok(())
 }

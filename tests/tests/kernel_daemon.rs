@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use enginetap::probe::programs_loaded;
 use enginetap_tests::collector::Collector;
 use enginetap_tests::daemon::{Daemon, FakeVllm, free_address};
+use enginetap_tests::nvml::{StandIn, TWO};
 use rustix::process::Signal;
 use serde_json::Value as Json;
 
@@ -252,6 +253,25 @@ fn the_capabilities_that_the_manifests_ask_for_are_enough() -> Result<()> {
     daemon.wait_followed(&server, true)?;
     span(&mut daemon, &server, "fewer")?;
     assert!(!daemon.get("/metrics")?.contains("\nenginetap_kernel_seconds"));
+    daemon.end()?;
+    Ok(())
+}
+
+#[test]
+fn gpus_and_what_a_server_does_with_them_are_served_as_metrics() -> Result<()> {
+    let server = FakeVllm::start(&[])?;
+    let process = format!("{TWO}process 1 {} 7000\n", server.pid());
+    let nvml = StandIn::build(&process)?;
+    let config = format!("gpu.nvml = \"{}\"\n", nvml.library().display());
+    let mut daemon = following(&config, &[&server])?;
+    daemon.wait("the server's GPU", |daemon| Ok(daemon.metric("enginetap_gpu_process_memory")? == 7000.0))?;
+    for (name, wanted) in [("hw_power", 698.5), ("hw_energy", 12_345.678), ("enginetap_gpu_used", 1.0)] {
+        assert_eq!(daemon.metric(name)?, wanted, "{name}");
+    }
+    assert!(daemon.get("/metrics")?.contains("# TYPE hw_gpu_memory_usage gauge\n"));
+    nvml.say(&process.replace("count - 2", "count - E18\ninit - E9"))?;
+    daemon.wait("NVML to be lost", |daemon| Ok(daemon.metric("enginetap_nvml_up")? == 0.0))?;
+    assert_eq!(daemon.metric("hw_power")?, 0.0, "no point");
     daemon.end()?;
     Ok(())
 }

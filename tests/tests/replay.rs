@@ -249,7 +249,8 @@ fn unix_conn(input: &Input) -> Option<u64> {
             | Fact::Snapshot(_)
             | Fact::FrontendSnapshot(_)
             | Fact::V0Snapshot(_)
-            | Fact::Shared(_) => None,
+            | Fact::Shared(_)
+            | Fact::Gpus(_) => None,
         },
         Input::Record(_) => None,
     }

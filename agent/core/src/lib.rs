@@ -9,6 +9,7 @@
 
 pub mod capture;
 pub mod dialect;
+pub mod gpu;
 pub mod hash;
 pub mod heap;
 pub mod ids;

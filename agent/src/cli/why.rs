@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::{Kernel, duration};
+use super::{Gpus, Kernel, duration};
 
 /// Arguments of `why`.
 #[derive(Args, Clone, Debug)]
@@ -45,6 +45,9 @@ pub struct Why {
     /// How the kernel side works.
     #[command(flatten)]
     pub kernel: Kernel,
+    /// Where the machine's GPUs are read.
+    #[command(flatten)]
+    pub gpus: Gpus,
 }
 
 /// What the slowest requests are slowest by.

@@ -22,11 +22,11 @@ use crate::settings::layers;
 /// # Errors
 /// Whatever stopped it.
 pub fn run(args: &Attach) -> Result<Exit> {
-    let Attach { target, output, collect, kernel, self_stats } = args;
+    let Attach { target, output, collect, kernel, gpus, self_stats } = args;
     let steering = Steering::new(layers(collect, &process_environment)?, seed()?);
     let sinks = Config::new(output, &Environment(&process_environment), Overflow::Drop)?;
     let settings = steering.common();
-    let plan = plan(target, kernel, self_stats.is_some(), steering)?;
+    let plan = plan(target, kernel, gpus, self_stats.is_some(), steering)?;
     let sinks = Sinks::start(sinks)?;
     if let Some(address) = sinks.prometheus() {
         log::info!("Prometheus finds the metrics at http://{address}/metrics");
@@ -42,6 +42,7 @@ pub fn run(args: &Attach) -> Result<Exit> {
 pub(super) fn plan(
     target: &cli::Target,
     kernel: &cli::Kernel,
+    gpus: &cli::Gpus,
     measure: bool,
     steering: Steering,
 ) -> Result<Plan> {
@@ -56,6 +57,7 @@ pub(super) fn plan(
         until_exit: *until_exit,
         steering,
         orders: None,
+        gpus: gpus.nvml.clone(),
     })
 }
 

@@ -14,8 +14,8 @@ use crate::session::{CaptureFile, Feed};
 /// # Errors
 /// Whatever stopped it.
 pub fn run(args: &Record) -> Result<Exit> {
-    let Record { output, target, kernel } = args;
-    let plan = plan(target, kernel, false, Steering::default())?;
+    let Record { output, target, kernel, gpus } = args;
+    let plan = plan(target, kernel, gpus, false, Steering::default())?;
     let capture = CaptureFile::create(output)?;
     // The pipeline runs all the same: it says which connections matter.
     let figures = session(plan, Feed::new(Settings::default(), None, Some(capture)))?;

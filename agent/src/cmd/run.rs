@@ -55,6 +55,7 @@ pub fn run(args: &Run) -> Result<Exit> {
         until_exit: false,
         steering,
         orders: Some(orders),
+        gpus: own.nvml.clone(),
     };
     let live = Live::attach(plan, feed)?;
     eprintln!("enginetap: {live}; servers that start later are followed");

@@ -51,7 +51,7 @@ fn watch(args: &Why, mut feed: Feed) -> Result<()> {
         return feed.close(0).map(drop);
     }
     let target = cli::Target { pid: args.pid.clone(), duration: args.duration, until_exit: true };
-    session(plan(&target, &args.kernel, false, Steering::default())?, feed).map(drop)
+    session(plan(&target, &args.kernel, &args.gpus, false, Steering::default())?, feed).map(drop)
 }
 
 fn pick(args: &Why) -> Pick {

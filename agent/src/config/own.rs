@@ -11,6 +11,7 @@ use enginetap_core::settings::switch::Unfit;
 use super::layers::Layers;
 use super::setting::Setting;
 use crate::cli::{self, DEFAULT_RING, OtlpProtocol};
+use crate::gpu::Source;
 
 /// Where `config set` finds a daemon unless told otherwise.
 pub const DEFAULT_SOCKET: &str = "/run/enginetap/control.sock";
@@ -34,6 +35,8 @@ pub enum Own {
     Ring,
     /// The control socket.
     Socket,
+    /// Where NVML is.
+    Nvml,
 }
 
 /// What may be said of one.
@@ -138,6 +141,14 @@ pub static OWN: &[OwnDef] = &[
         kind: OwnKind::Path,
         doc: "Unix socket of `enginetap config set`; root's only",
     },
+    OwnDef {
+        own: Own::Nvml,
+        key: "gpu.nvml",
+        env: Some("ENGINETAP_NVML"),
+        default: "auto",
+        kind: OwnKind::Path,
+        doc: "NVIDIA's management library: auto where it usually is, none for no GPUs, or the path of libnvidia-ml.so.1",
+    },
 ];
 
 impl OwnKind {
@@ -189,6 +200,8 @@ pub struct OwnSettings {
     pub ring: u32,
     /// The control socket.
     pub socket: PathBuf,
+    /// Where NVML is.
+    pub nvml: Source,
 }
 
 impl OwnSettings {
@@ -210,6 +223,7 @@ impl OwnSettings {
             cap: value(Own::Cap).and_then(|bytes| cli::cap(&bytes).ok()).unwrap_or(DEFAULT_CAP),
             ring: value(Own::Ring).and_then(|bytes| cli::ring(&bytes).ok()).unwrap_or(DEFAULT_RING),
             socket: value(Own::Socket).map_or_else(|| DEFAULT_SOCKET.into(), PathBuf::from),
+            nvml: value(Own::Nvml).and_then(|place| place.parse().ok()).unwrap_or_default(),
         }
     }
 }

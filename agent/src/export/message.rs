@@ -212,6 +212,11 @@ fn empty_metric(point: &Point) -> Metric {
             aggregation_temporality: AggregationTemporality::Cumulative.into(),
             is_monotonic: true,
         }),
+        MetricKind::UpDown => metric::Data::Sum(Sum {
+            data_points: Vec::new(),
+            aggregation_temporality: AggregationTemporality::Cumulative.into(),
+            is_monotonic: false,
+        }),
         MetricKind::Gauge => metric::Data::Gauge(Gauge::default()),
     };
     Metric {
@@ -241,7 +246,7 @@ fn data_point(point: &Point) -> NumberDataPoint {
         attributes: dimensions.iter().map(|(key, value)| text(key, value)).collect(),
         start_time_unix_nano: match metric.kind {
             MetricKind::Counter => start.0,
-            MetricKind::Gauge => 0,
+            MetricKind::Gauge | MetricKind::UpDown => 0,
         },
         time_unix_nano: at.0,
         value: Some(value),

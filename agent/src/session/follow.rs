@@ -307,6 +307,12 @@ impl Follow {
         self.watch.ids().flat_map(watched).collect()
     }
 
+    /// Every process of every server, watched or not.
+    #[must_use]
+    pub fn members(&self) -> BTreeSet<Pid> {
+        self.watch.ids().flat_map(|server| self.watch.roles(server).into_keys()).collect()
+    }
+
     fn watches(&self, server: ServerId, role: Role) -> bool {
         let for_lines = role == Role::EngineCore && self.lines.contains(&server);
         self.watch.engine(server).is_some_and(|engine| for_lines || watches(engine, role))

@@ -28,6 +28,7 @@ use super::v0::MetricFiles;
 use crate::config::control::Asked;
 use crate::config::steering::Steering;
 use crate::discover::adopt::Adoption;
+use crate::gpu::{Gpus, Owners, Source};
 use crate::probe::{self, Probe, RunTime};
 
 /// How often both clocks are read, against slews of the wall clock.
@@ -53,6 +54,8 @@ pub struct Plan {
     pub steering: Steering,
     /// Orders that change them.
     pub orders: Option<mpsc::Receiver<Asked>>,
+    /// Where GPUs are read.
+    pub gpus: Source,
 }
 
 /// A live session.
@@ -75,6 +78,8 @@ pub struct Live {
     told: BTreeSet<ConnId>,
     libraries: Libraries,
     marks: Marks,
+    gpus: Gpus,
+    owners: Owners,
 }
 
 /// Why the loop ended.
@@ -93,8 +98,9 @@ impl Live {
     /// When there is no server, or the kernel programs cannot be loaded.
     pub fn attach(plan: Plan, feed: Feed) -> Result<Self> {
         let begun = Instant::now();
-        let Plan { follow, kernel, duration, until_exit, steering, orders } = plan;
+        let Plan { follow, kernel, duration, until_exit, steering, orders, gpus } = plan;
         let objects = Objects::start(follow.proc(), steering.steps()).context("cannot start a thread")?;
+        let gpus = Gpus::start(gpus).context("cannot start a thread")?;
         let probe = Probe::load(&kernel)?;
         let since = clock().wall;
         let mut live = Self {
@@ -114,6 +120,8 @@ impl Live {
             told: BTreeSet::new(),
             libraries: Libraries::default(),
             marks: Marks::default(),
+            gpus,
+            owners: Owners::default(),
         };
         live.feed.fact(Fact::Clock(clock()));
         live.look()?;
@@ -202,6 +210,7 @@ impl Live {
                 _ = metrics.tick() => self.metrics()?,
                 _ = states.tick() => self.states(),
                 report = self.objects.next() => self.take(report),
+                reading = self.gpus.next() => self.feed.fact(Fact::Gpus(self.owners.complete(reading))),
                 _ = ticks.tick() => {
                     self.feed.tick(clock().mono);
                     self.expire();
@@ -252,7 +261,7 @@ impl Live {
 
     /// Looks for processes that came and went, and attaches to those that matter.
     fn look(&mut self) -> Result<()> {
-        let Self { probe, feed, follow, libraries, marks, steering, objects, .. } = self;
+        let Self { probe, feed, follow, libraries, marks, steering, objects, owners, .. } = self;
         let changes = follow.look(clock().mono, &|engine, scope| steering.wants(engine, scope))?;
         let new = !changes.scopes.is_empty();
         for (server, scope) in changes.scopes {
@@ -276,6 +285,8 @@ impl Live {
         self.states.follow(follow.proc(), &follow.schedulers());
         self.metric_files.follow(follow.proc(), follow.v0_engines().keys());
         objects.follow(follow.schedulers(), follow.frontends(), &follow.v0_engines());
+        let members = follow.members();
+        owners.follow(follow.proc(), members.iter().copied());
         for pid in changes.gone {
             libraries.forget(pid);
             marks.forget(pid);

@@ -121,7 +121,7 @@ impl Own<'_> {
     fn point(&self, metric: &'static MetricDef, dims: &[(&'static str, &str)], value: Number) -> Point {
         let start = match metric.kind {
             MetricKind::Counter => self.since,
-            MetricKind::Gauge => self.at,
+            MetricKind::Gauge | MetricKind::UpDown => self.at,
         };
         let dimensions = dims.iter().map(|(key, value)| (*key, (*value).to_owned())).collect();
         Point { server: None, metric, dimensions, value, start, at: self.at }

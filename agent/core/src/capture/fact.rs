@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::dialect::schema::Schema;
 use crate::dialect::signal::sglang::{FrontendSnapshot, Snapshot};
 use crate::dialect::signal::vllm_v0::V0Snapshot;
+use crate::gpu::reading::Reading;
 use crate::ids::{ConnId, Fd, Pid, ServerId};
 use crate::time::{Clock, MonoTime};
 
@@ -29,6 +30,8 @@ pub enum Fact {
     V0Snapshot(V0Snapshot),
     /// A shared-memory state that a scheduler published, as its bytes.
     Shared(Shared),
+    /// What the machine's GPUs told.
+    Gpus(Reading),
     /// A server has ended, or the agent stopped looking at it: whatever is unfinished is ended as it stands.
     Detached(ServerId),
 }

@@ -23,6 +23,8 @@ use crate::dialect::signal::sglang::{FrontendSnapshot, SglangSignal, Snapshot};
 use crate::dialect::signal::vllm_v0::V0Snapshot;
 use crate::dialect::signal::{ApiSignal, EngineSignal};
 use crate::dialect::vocabulary::Vocabulary;
+use crate::gpu::board::{Board, Times};
+use crate::gpu::reading::Reading;
 use crate::hash::Map;
 use crate::ids::{Mint, Pid, ServerId};
 use crate::journal::About;
@@ -62,6 +64,7 @@ pub struct Lifecycle {
     losses: Losses,
     done: Vec<Trace>,
     verdicts: Vec<Verdict>,
+    gpus: Board,
 }
 
 impl Lifecycle {
@@ -78,6 +81,7 @@ impl Lifecycle {
             losses: Losses::default(),
             done: Vec::new(),
             verdicts: Vec::new(),
+            gpus: Board::default(),
         }
     }
 
@@ -109,6 +113,11 @@ impl Lifecycle {
     /// Takes a new reading of both clocks.
     pub fn clock(&mut self, clock: Clock) {
         self.clock = clock;
+    }
+
+    /// The machine's GPUs were read.
+    pub fn gpus(&mut self, reading: Reading) {
+        self.gpus.take(reading);
     }
 
     /// Learns of a server, or more of one.
@@ -274,13 +283,20 @@ impl Lifecycle {
         Some(About { server, engine, settings, clock: self.clock, open })
     }
 
-    /// Every server's metrics at this moment.
+    /// Every server's metrics at this moment, and those of the machine's GPUs.
     #[must_use]
     pub fn points(&self, now: MonoTime) -> Vec<Point> {
         let at = self.clock.wall(now);
         let kept = |id: ServerId, server: &Server| self.settings.of(id).metrics_of(server.fact().engine);
         let servers = self.servers.iter().filter(|(id, server)| kept(**id, server));
-        servers.flat_map(|(_, server)| server.points(at)).collect()
+        let mut points: Vec<Point> = servers.flat_map(|(_, server)| server.points(at)).collect();
+        let owner = |pid| {
+            let id = self.process_of(pid)?.server;
+            self.servers.get(&id).filter(|server| kept(id, server)).map(|_| id)
+        };
+        let since = self.gpus.begun().map_or(at, |begun| self.clock.wall(begun));
+        points.extend(self.gpus.points(Times { now, at, since }, &owner));
+        points
     }
 
     fn with(&mut self, pid: Pid, act: impl FnOnce(&mut Server, &mut Context<'_>)) {

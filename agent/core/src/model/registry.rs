@@ -7,6 +7,7 @@
 pub mod check;
 pub mod collection;
 mod def;
+pub mod gpu;
 mod markdown;
 pub mod metric;
 mod names;
@@ -39,6 +40,11 @@ pub fn events() -> impl Iterator<Item = &'static EventDef> {
 /// Every group of dimensions of the contract.
 pub fn dimensions() -> impl Iterator<Item = &'static DimensionGroup> {
     vllm::DIMENSIONS.iter().chain(sglang::DIMENSIONS)
+}
+
+/// Every metric beyond the contract: the agent's own, and those of GPUs.
+pub fn beyond() -> impl Iterator<Item = &'static MetricDef> {
+    own::ALL.iter().chain(gpu::ALL).copied()
 }
 
 #[cfg(test)]

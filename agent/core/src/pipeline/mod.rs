@@ -168,6 +168,7 @@ impl Pipeline {
                 self.collect();
             }
             Fact::Shared(shared) => self.shared(&shared),
+            Fact::Gpus(reading) => self.lifecycle.gpus(reading),
             Fact::Detached(server) => {
                 self.lifecycle.detached(server, self.now);
                 self.lifecycle.ended(server);

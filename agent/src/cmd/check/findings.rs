@@ -13,6 +13,7 @@ use crate::discover::proc::Proc;
 use crate::discover::server::Instance;
 use crate::discover::sockets::Sockets;
 use crate::discover::tls::{self, Library};
+use crate::gpu::{self, Absent};
 use crate::probe::{CostClass, PROGRAMS, Program, Support};
 
 /// One finding.
@@ -152,6 +153,30 @@ pub fn probes() -> Vec<Probe> {
         cost: cost.describe(),
     };
     PROGRAMS.iter().map(view).collect()
+}
+
+/// What will be told of the machine's GPUs.
+#[must_use]
+pub fn gpus(source: &gpu::Source) -> Finding {
+    if *source == gpu::Source::None {
+        return ok("GPUs", "not looked at (--nvml none)");
+    }
+    of_gpus(gpu::look(source))
+}
+
+fn of_gpus(found: Result<(Option<String>, Vec<String>), Absent>) -> Finding {
+    match found {
+        Ok((driver, models)) => {
+            let driver = driver.unwrap_or_else(|| "of unknown version".to_owned());
+            let models = if models.is_empty() { "none".to_owned() } else { models.join(", ") };
+            ok("GPUs", format!("{models}; driver {driver}, read by NVML once a second, outside the target"))
+        }
+        // A server on the CPU is an ordinary one.
+        Err(absent @ (Absent::NoLibrary | Absent::NoDriver)) => ok("GPUs", absent.to_string()),
+        Err(absent @ (Absent::Unloadable { .. } | Absent::Refused(_))) => {
+            limited("GPUs", absent.to_string(), "`nvidia-smi` says more; attaching works without")
+        }
+    }
 }
 
 fn of_support(support: &Support) -> Vec<Finding> {

@@ -116,3 +116,18 @@ fn obstacles_of_the_machine_stop_it() {
     assert!(findings.iter().any(|it| it.state == State::Bad && it.next.contains("root")));
     assert!(!probes().is_empty());
 }
+
+#[test]
+fn no_gpu_is_an_ordinary_finding_and_a_broken_library_a_limit() {
+    let told = of_gpus(Ok((Some("570.1".to_owned()), vec!["NVIDIA H100".to_owned(); 2])));
+    assert_eq!(
+        (told.state, told.what.starts_with("NVIDIA H100, NVIDIA H100; driver 570.1")),
+        (State::Ok, true)
+    );
+    for absent in [Absent::NoLibrary, Absent::NoDriver] {
+        assert_eq!(of_gpus(Err(absent)).state, State::Ok);
+    }
+    let refused = of_gpus(Err(Absent::Refused("no permission".to_owned())));
+    assert_eq!((refused.state, refused.next.is_empty()), (State::Limited, false));
+    assert_eq!(gpus(&gpu::Source::None).state, State::Ok);
+}

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use enginetap_core::ids::ServerId;
 use enginetap_core::model::metric::{Number, Point};
-use enginetap_core::model::registry::MetricDef;
+use enginetap_core::model::registry::{MetricDef, MetricKind};
 
 use crate::export::resource::{Resource, Snapshot};
 
@@ -28,7 +28,7 @@ pub(super) fn write(snapshot: &Snapshot) -> String {
         let mut seen = HashSet::new();
         for ((_, points), identity) in snapshot.parts.iter().zip(&labels) {
             for point in points.iter().filter(|point| point.metric == metric) {
-                let series = series(metric.name, identity, point);
+                let series = series(&label(metric.name), identity, point);
                 // A series twice would make a scrape fail as a whole.
                 if seen.insert(series.clone()) {
                     let _ = writeln!(out, "{series} {}", number(point.value));
@@ -42,8 +42,13 @@ pub(super) fn write(snapshot: &Snapshot) -> String {
 
 fn head(out: &mut String, metric: &MetricDef) {
     let MetricDef { name, kind, unit, engines: _, when: _, doc } = metric;
+    let name = label(name);
+    let kind = match kind {
+        MetricKind::Counter => "counter",
+        MetricKind::Gauge | MetricKind::UpDown => "gauge",
+    };
     let _ = writeln!(out, "# HELP {name} {} ({unit})", escape_help(doc));
-    let _ = writeln!(out, "# TYPE {name} {}", kind.name());
+    let _ = writeln!(out, "# TYPE {name} {kind}");
 }
 
 /// Every metric of the snapshot once, in the order of their first points.

@@ -177,7 +177,7 @@ impl Points {
     ) {
         let start = match def.kind {
             MetricKind::Counter => self.since,
-            MetricKind::Gauge => self.at,
+            MetricKind::Gauge | MetricKind::UpDown => self.at,
         };
         let (server, at) = (Some(self.server), self.at);
         self.points.push(Point { server, metric: def, dimensions: dimensions.to_vec(), value, start, at });

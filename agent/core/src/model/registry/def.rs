@@ -179,13 +179,15 @@ pub struct StageGroup {
     pub stages: &'static [StageDef],
 }
 
-/// Counter or gauge.
+/// Counter, gauge or what goes up and down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MetricKind {
     /// A cumulative monotonic sum.
     Counter,
     /// A value at the moment of reading.
     Gauge,
+    /// A value at the moment of reading that may be added up over components (an OpenTelemetry `UpDownCounter`).
+    UpDown,
 }
 
 impl MetricKind {
@@ -195,6 +197,7 @@ impl MetricKind {
         match self {
             Self::Counter => "counter",
             Self::Gauge => "gauge",
+            Self::UpDown => "updowncounter",
         }
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{
     AttributeDef, AttributeGroup, Dialect, DimensionGroup, EventDef, MetricDef, SpanDef, StageGroup,
-    collection, metric, own, sglang, vllm,
+    collection, gpu, metric, own, sglang, vllm,
 };
 
 const HEAD: &str = "\
@@ -216,6 +216,16 @@ fn own_names(out: &mut String) {
     line(out, format_args!("### Metrics of the agent itself\n"));
     metric_table(out, own::ALL);
     dimension_tables(out, own::DIMENSIONS);
+    line(out, format_args!("### Metrics of GPUs\n"));
+    line(
+        out,
+        format_args!(
+            "Read by NVML, once a second; names are those of OpenTelemetry's hardware conventions where those have\n\
+             one. For Prometheus dots are underscores (`hw_gpu_utilization`). What a GPU does not tell has no point.\n"
+        ),
+    );
+    metric_table(out, gpu::ALL);
+    dimension_tables(out, gpu::DIMENSIONS);
 }
 
 fn switches(out: &mut String) {

@@ -122,6 +122,23 @@ pub mod dim {
         CAUSE = "cause";
         SIDE = "side";
         MODE = "mode";
+        // OpenTelemetry's, of hardware.
+        HW_ID = "hw.id";
+        HW_TYPE = "hw.type";
+        HW_NAME = "hw.name";
+        HW_MODEL = "hw.model";
+        HW_VENDOR = "hw.vendor";
+        HW_DRIVER_VERSION = "hw.driver_version";
+        HW_PARENT = "hw.parent";
+        HW_GPU_TASK = "hw.gpu.task";
+        HW_STATE = "hw.state";
+        HW_SENSOR_LOCATION = "hw.sensor_location";
+        ERROR_TYPE = "error.type";
+        IO_DIRECTION = "network.io.direction";
+        PROCESS_PID = "process.pid";
+        INTERCONNECT = "interconnect";
+        CLOCK = "clock";
+        FOUND_BY = "found_by";
     }
 }
 

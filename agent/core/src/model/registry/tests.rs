@@ -31,13 +31,17 @@ fn every_span_name_stands_in_a_table() {
 fn every_event_and_dimension_name_stands_in_a_table() {
     let names = events().flat_map(|event| event.names.iter().copied());
     assert_eq!(set(event::ALL.iter().copied()), set(names));
-    let keys = dimensions().chain(own::DIMENSIONS).flat_map(|group| group.dimensions).map(|d| d.key);
+    let keys = dimensions()
+        .chain(own::DIMENSIONS)
+        .chain(gpu::DIMENSIONS)
+        .flat_map(|group| group.dimensions)
+        .map(|d| d.key);
     assert_eq!(set(dim::ALL.iter().copied()), set(keys));
 }
 
 #[test]
 fn no_metric_name_stands_twice() {
-    let all: Vec<_> = metric::ALL.iter().chain(own::ALL).map(|metric| metric.name).collect();
+    let all: Vec<_> = metric::ALL.iter().copied().chain(beyond()).map(|metric| metric.name).collect();
     assert_eq!(set(all.iter().copied()).len(), all.len());
 }
 

@@ -204,6 +204,12 @@ pub struct Peer<'a> {
 }
 
 impl Life {
+    /// When it was over, for the engine; never, where nobody told.
+    #[must_use]
+    pub fn over(&self) -> MonoTime {
+        self.ended.or(self.last).unwrap_or(MonoTime(u64::MAX))
+    }
+
     /// When it can first have been in a step: when it was scheduled, or, while nobody told, handed over.
     #[must_use]
     pub fn ran_from(&self) -> Option<MonoTime> {

@@ -26,6 +26,8 @@ struct Ended {
     name: String,
     group: String,
     life: Life,
+    /// The latest end of it and of all before it: none of those was there after that.
+    latest: MonoTime,
 }
 
 /// How often a cause was found, and what it cost.
@@ -101,7 +103,8 @@ impl Book {
             self.forgotten = self.forgotten.saturating_add(1);
         }
         let Peer { name, group, life } = *peer;
-        self.ended.push_back(Ended { name: name.to_owned(), group: group.to_owned(), life });
+        let latest = self.ended.back().map_or(life.over(), |before| before.latest.max(life.over()));
+        self.ended.push_back(Ended { name: name.to_owned(), group: group.to_owned(), life, latest });
     }
 
     /// Explains a request that ended. `open`: those that have not.
@@ -109,13 +112,14 @@ impl Book {
     pub fn explain<'a>(&'a self, account: &'a Account, open: impl Iterator<Item = Peer<'a>>) -> Verdict {
         let nothing = Core::default();
         let core = self.cores.get(&account.core).unwrap_or(&nothing);
-        // The newest first: they are the likeliest to have been beside it.
-        let ended = self.ended.iter().rev().map(|ended| {
-            let Ended { name, group, life } = ended;
+        // The newest first, as far back as any was beside it.
+        let ended = self.ended.iter().rev().take_while(|ended| ended.latest > account.begun).map(|ended| {
+            let Ended { name, group, life, latest: _ } = ended;
             Peer { name: name.as_str(), group: group.as_str(), life: *life }
         });
-        let peers: Vec<Peer<'_>> = ended.chain(open.take(MAX_OPEN)).collect();
-        explain(&Scene::new(account, core, peers.into_iter()))
+        // As long-lived as the scene only: `nothing` is.
+        let peers = ended.chain(open.take(MAX_OPEN)).map(|peer| Peer { ..peer });
+        explain(&Scene::new(account, core, peers))
     }
 
     /// Counts a verdict.

@@ -64,10 +64,9 @@ impl<'a> Scene<'a> {
         let own = |peer: &Peer<'_>| account.ids.iter().any(|id| id == peer.name || id == peer.group);
         let near = |peer: &Peer<'_>| {
             let begun = peer.life.handed.or(peer.life.queued).or(peer.life.first);
-            let over = peer.life.ended.or(peer.life.last).unwrap_or(MonoTime(u64::MAX));
             peer.life.core == account.core
                 && begun.is_none_or(|begun| begun < account.ended)
-                && over > account.begun
+                && peer.life.over() > account.begun
         };
         let peers = peers.filter(|peer| near(peer) && !own(peer)).collect();
         Self { account, core, peers }

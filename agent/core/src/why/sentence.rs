@@ -81,17 +81,33 @@ fn counted(count: u64, noun: &str) -> String {
 
 /// Milliseconds, with a decimal where there are few.
 fn millis(time: Nanos) -> String {
-    let millis = time.seconds().0 * 1e3;
-    if millis < 10.0 { format!("{millis:.1}") } else { format!("{millis:.0}") }
+    if time < Nanos::from_millis(10) { decimal(time, MILLI, 1) } else { decimal(time, MILLI, 0) }
 }
 
 /// Seconds, with as many decimals as say something.
 #[must_use]
 pub fn seconds(time: Nanos) -> String {
-    match time.seconds().0 {
-        long if long >= 100.0 => format!("{long:.0}"),
-        some if some >= 0.1 => format!("{some:.2}"),
-        short => format!("{short:.3}"),
+    match time {
+        long if long >= Nanos::from_millis(100_000) => decimal(time, SECOND, 0),
+        some if some >= Nanos::from_millis(100) => decimal(time, SECOND, 2),
+        _ => decimal(time, SECOND, 3),
+    }
+}
+
+/// Nanoseconds of a second and of a millisecond.
+const SECOND: u64 = 1_000_000_000;
+const MILLI: u64 = 1_000_000;
+
+/// A time in units of so many nanoseconds, rounded. Whole numbers: each request's sentence has dozens, and a float takes ten
+/// times as long to write.
+fn decimal(time: Nanos, unit: u64, places: u32) -> String {
+    let scale = 10_u64.pow(places);
+    let step = unit / scale;
+    let rounded = time.0.saturating_add(step / 2) / step;
+    let whole = rounded / scale;
+    match usize::try_from(places) {
+        Ok(places @ 1..) => format!("{whole}.{:0places$}", rounded % scale),
+        Ok(0) | Err(_) => whole.to_string(),
     }
 }
 

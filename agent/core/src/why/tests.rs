@@ -237,7 +237,7 @@ fn a_client_that_went_away_comes_first_and_what_it_waited_for_after() {
     let account = Account { ending: Ending::ClientGone, ..account(&book, 1000, 1020, 1120, 1125) };
     let verdict = book.explain(&account, std::iter::empty());
     assert_eq!(causes(&verdict), [Cause::ClientGone, Cause::KvFull]);
-    assert!(verdict.because().starts_with("after 1.12 s the client closed"), "{}", verdict.because());
+    assert!(verdict.because().starts_with("after 1.13 s the client closed"), "{}", verdict.because());
 }
 
 #[test]

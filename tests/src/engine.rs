@@ -39,7 +39,21 @@ impl Server {
     /// # Errors
     /// When it does not come up.
     pub fn vllm(options: &[&str], environment: &[(&str, &str)]) -> Result<Self> {
-        Self::start("vllm", "ENGINETAP_VLLM_VERSION", options, environment)
+        Self::start("vllm", "ENGINETAP_VLLM_VERSION", &[], options, environment)
+    }
+
+    /// Starts two of the vLLM under test, side by side: one that prefills and one that decodes.
+    ///
+    /// # Errors
+    /// When one does not come up.
+    pub fn vllm_pair() -> Result<[Self; 2]> {
+        let start = |role| Self::start("vllm", "ENGINETAP_VLLM_VERSION", &["--role", role], &[], &[]);
+        std::thread::scope(|scope| {
+            let prefill = scope.spawn(|| start("prefill"));
+            let decode = start("decode");
+            let prefill = prefill.join().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
+            Ok([prefill?, decode?])
+        })
     }
 
     /// Starts the vLLM under test with these options, over HTTPS.
@@ -60,20 +74,21 @@ impl Server {
     /// # Errors
     /// When it does not come up.
     pub fn sglang(options: &[&str], environment: &[(&str, &str)]) -> Result<Self> {
-        Self::start("sglang", "ENGINETAP_SGLANG_VERSION", options, environment)
+        Self::start("sglang", "ENGINETAP_SGLANG_VERSION", &[], options, environment)
     }
 
     fn start(
         engine: &'static str,
         version: &str,
+        part: &[&str],
         options: &[&str],
         environment: &[(&str, &str)],
     ) -> Result<Self> {
         let xtask = program("ENGINETAP_XTASK")?;
         let version = std::env::var(version).with_context(|| format!("{version} is not set"))?;
         let mut command = Command::new(&xtask);
-        command.args(["engines", "serve", engine, "--port", "0", "--json", "--version", &version, "--"]);
-        command.args(options).envs(environment.iter().copied()).stderr(Stdio::inherit());
+        command.args(["engines", "serve", engine, "--port", "0", "--json", "--version", &version]).args(part);
+        command.arg("--").args(options).envs(environment.iter().copied()).stderr(Stdio::inherit());
         let output = command.output().with_context(|| format!("running {}", xtask.display()))?;
         ensure!(output.status.success(), "{engine} {version} did not start");
         let text = String::from_utf8_lossy(&output.stdout);
@@ -123,6 +138,27 @@ impl Server {
         command.args(["engines", "load", self.engine, "--port", &self.port.to_string(), "--"]);
         command.args(options).stdout(Stdio::piped()).stderr(Stdio::null());
         command
+    }
+
+    /// Sends a request over HTTP, whole, and gives the status and the body of its answer.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn post(&self, path: &str, body: &Json) -> Result<(u16, Json)> {
+        let mut stream = TcpStream::connect(format!("127.0.0.1:{}", self.port))?;
+        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+        let body = body.to_string();
+        write!(
+            stream,
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        )?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).context("no status")?;
+        let (_, body) = answer.split_once("\r\n\r\n").context("no body")?;
+        Ok((status, serde_json::from_str(body)?))
     }
 
     /// What the server says of itself now.

@@ -232,10 +232,28 @@ def read_whole(answer, request, record):
         record["error"] = body
 
 
-def connect(options):
+def connect(options, to=None):
+    host, port = to or (options.host, options.port)
     if options.tls:
-        return http.client.HTTPSConnection(options.host, options.port, timeout=options.timeout, context=options.tls)
-    return http.client.HTTPConnection(options.host, options.port, timeout=options.timeout)
+        return http.client.HTTPSConnection(host, port, timeout=options.timeout, context=options.tls)
+    return http.client.HTTPConnection(host, port, timeout=options.timeout)
+
+
+def prefill(options, request, headers):
+    """What a proxy does before the decode server gets the request: the other one prefills it, and says where its KV cache is."""
+    ask = {"do_remote_decode": True, "do_remote_prefill": False, "remote_engine_id": None, "remote_block_ids": None,
+           "remote_host": None, "remote_port": None}
+    body = {**request.body, "max_tokens": 1, "stream": False, "kv_transfer_params": ask}
+    body.pop("stream_options", None)
+    connection = connect(options, options.prefill)
+    connection.request("POST", request.path, json.dumps(body), headers)
+    answer = connection.getresponse()
+    told = json.loads(answer.read())
+    connection.close()
+    # Connectors that go through files tell nothing.
+    if told.get("kv_transfer_params"):
+        request.body["kv_transfer_params"] = told["kv_transfer_params"]
+    return told.get("id")
 
 
 def send(options, number, request):
@@ -246,6 +264,8 @@ def send(options, number, request):
     start = time.monotonic()
     record["sent"] = round(start, 6)
     try:
+        if options.prefill:
+            record["prefill_id"] = prefill(options, request, headers)
         connection.request("POST", request.path, json.dumps(request.body), headers)
         answer = connection.getresponse()
         record["status"] = answer.status
@@ -328,6 +348,7 @@ def drive(options):
 def arguments():
     parser = argparse.ArgumentParser(prog="load", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--url", default="http://127.0.0.1:8000", help="the server (default %(default)s)")
+    parser.add_argument("--prefill-url", metavar="URL", help="prefill there first, as a proxy of two servers does (vLLM)")
     parser.add_argument("--model", help="default: the first that the server names")
     parser.add_argument("--engine", choices=["vllm", "sglang"], default="vllm", help="(default %(default)s)")
     parser.add_argument("--mode", default="mixed", help="mixed, or kinds joined by commas: " + ", ".join(KINDS)
@@ -348,6 +369,8 @@ def arguments():
     if not options.requests and not options.duration:
         options.requests = 32
     url = urllib.parse.urlsplit(options.url)
+    other = options.prefill_url and urllib.parse.urlsplit(options.prefill_url)
+    options.prefill = other and (other.hostname, other.port or 80)
     options.host, options.port = url.hostname, url.port or 80
     # Servers under test sign their certificates themselves.
     options.tls = ssl._create_unverified_context() if url.scheme == "https" else None

@@ -167,6 +167,9 @@ pub struct Serve {
     /// A variable in the server's environment, as `NAME=value`; may be given several times.
     #[arg(long = "env", value_name = "NAME=VALUE")]
     pub variables: Vec<String>,
+    /// Its part in a prefill/decode pair.
+    #[command(flatten)]
+    pub part: vllm::pd::Part,
     /// Print one JSON line (pid, port, engine, version, log) instead of the pid.
     #[arg(long)]
     pub json: bool,
@@ -219,15 +222,30 @@ pub fn run(command: &Command) -> Result<()> {
 }
 
 fn serve(options: &Serve) -> Result<()> {
-    let Serve { which, port, variables, json, options } = options;
-    let variables: Vec<_> = variables.iter().filter_map(|text| text.split_once('=')).collect();
-    let server = which.engine.start(which.version(), *port, options, &variables)?;
+    let Serve { which, port, variables, part, json, options } = options;
+    let vllm::pd::Prepared { options: mut all, variables: of_part } = part_of_pair(which, *part)?;
+    all.extend_from_slice(options);
+    let given = variables.iter().filter_map(|text| text.split_once('='));
+    let variables: Vec<_> =
+        of_part.iter().map(|(name, value)| (name.as_str(), value.as_str())).chain(given).collect();
+    let server = which.engine.start(which.version(), *port, &all, &variables)?;
     if *json {
         println!("{}", serde_json::to_string(&server)?);
     } else {
         println!("{}", server.pid);
     }
     Ok(())
+}
+
+/// Options and variables of a server's part in a pair.
+fn part_of_pair(which: &Which, part: vllm::pd::Part) -> Result<vllm::pd::Prepared> {
+    match which.engine {
+        Engine::Vllm => vllm::pd::prepare(which.version(), part),
+        Engine::Sglang if part.role.is_some() => {
+            anyhow::bail!("--role is vLLM's; SGLang takes --disaggregation-mode")
+        }
+        Engine::Sglang => Ok(vllm::pd::Prepared::default()),
+    }
 }
 
 fn find(engine: Engine, port: Option<u16>) -> Result<Server> {

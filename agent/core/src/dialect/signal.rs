@@ -269,6 +269,9 @@ pub struct EngineRequest {
     pub data_parallel_rank: Option<u32>,
     /// `traceparent` among the engine's own trace headers.
     pub traceparent: Option<String>,
+    /// Whether it is none: the frontend lets the engine's KV connector know that a request is off, so that the prefill node
+    /// lets its KV cache go (`abort_immediately`, 0.22 on).
+    pub off: bool,
     /// Whether the message was cut, so that absent fields may have been sent.
     pub cut: bool,
 }
@@ -447,6 +450,8 @@ pub struct SchedulerStats {
     pub spec: Option<SpecStats>,
     /// KV transfers that ended since the last report, by the connector's own count.
     pub transfers: Option<TransferStats>,
+    /// Requests whose remote KV cache has not come yet (0.32: the stages `waiting_to_start` and `in_progress`).
+    pub fetching: u64,
 }
 
 /// Cache look-ups, in tokens.

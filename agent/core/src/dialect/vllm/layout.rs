@@ -15,6 +15,7 @@ pub(super) enum RequestField {
     ClientIndex,
     TraceHeaders,
     ExternalId,
+    Off,
     Other,
 }
 
@@ -55,6 +56,7 @@ const REQUEST: &[(&str, RequestField)] = &[
     ("client_index", RequestField::ClientIndex),
     ("trace_headers", RequestField::TraceHeaders),
     ("external_req_id", RequestField::ExternalId),
+    ("abort_immediately", RequestField::Off),
 ];
 
 const OUTPUT: &[(&str, OutputField)] = &[

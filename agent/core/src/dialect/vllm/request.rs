@@ -56,6 +56,7 @@ fn element(
         RequestField::ClientIndex => request.client_index = reader.scalar()?.u32(),
         RequestField::TraceHeaders => trace_headers(reader, request)?,
         RequestField::ExternalId => request.external_id = reader.scalar()?.string(),
+        RequestField::Off => request.off = reader.scalar()?.bool().unwrap_or(false),
         RequestField::Other => reader.skip()?,
     }
     Ok(())

@@ -22,6 +22,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Result<Option<SchedulerStats>, Er
             b"prefix_cache_stats" => stats.prefix = cache(value)?,
             b"connector_prefix_cache_stats" => stats.connector_prefix = cache(value)?,
             b"spec_decoding_stats" => stats.spec = spec(value)?,
+            b"num_kv_fetch_reqs_by_stage" => stats.fetching = fetching(value)?,
             b"kv_connector_stats" => {
                 let mut found = TransferStats::default();
                 transfers(value, &mut found, DEPTH)?;
@@ -36,6 +37,20 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Result<Option<SchedulerStats>, Er
 
 fn count(reader: &mut Reader<'_>) -> Result<u64, Error> {
     Ok(reader.scalar()?.u64().unwrap_or_default())
+}
+
+/// Reads how many requests are at each stage of fetching their KV cache: those whose fetch is not over.
+fn fetching(reader: &mut Reader<'_>) -> Result<u64, Error> {
+    let Some(len) = reader.map_or_skip()? else { return Ok(0) };
+    let mut sum = 0_u64;
+    reader.pairs(len, |key, value| {
+        match key {
+            b"waiting_to_start" | b"in_progress" => sum = sum.saturating_add(count(value)?),
+            _ => value.skip()?,
+        }
+        Ok(())
+    })?;
+    Ok(sum)
 }
 
 /// Reads a `PrefixCacheStats`.

@@ -376,6 +376,14 @@ fn statistics_are_told_by_name_whatever_the_version() {
 }
 
 #[test]
+fn requests_whose_cache_is_being_fetched_are_those_not_yet_done() {
+    let stages =
+        Pack::map(3).str("waiting_to_start").int(1).str("in_progress").int(2).str("completed_waiting").int(4);
+    let step = with_stats(Pack::map(1).str("num_kv_fetch_reqs_by_stage").value(stages));
+    assert_eq!(step.stats.unwrap().fetching, 3);
+}
+
+#[test]
 fn transfers_are_found_where_connectors_nest_them() {
     let nixl = Pack::map(3)
         .str("transfer_duration")

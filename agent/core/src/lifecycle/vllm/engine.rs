@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::transfer::Reports;
 use crate::dialect::signal::{CacheStats, EngineStep, SchedulerStats};
 use crate::ids::Pid;
 use crate::time::{EngineTime, MonoTime};
@@ -29,6 +30,8 @@ pub struct EngineCore {
     messages: VecDeque<(EngineTime, Pid)>,
     /// Whether it sends statistics.
     pub stats: bool,
+    /// What its KV connector reported.
+    pub transfers: Reports,
     /// When it was last heard.
     pub heard: Option<MonoTime>,
 }

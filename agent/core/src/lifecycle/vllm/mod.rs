@@ -11,6 +11,7 @@ mod stages;
 #[cfg(test)]
 mod tests;
 mod totals;
+mod transfer;
 mod v0;
 mod why;
 

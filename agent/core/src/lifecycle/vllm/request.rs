@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::transfer::Transfer;
 use super::v0::Told;
 use crate::dialect::signal::{
     CachedTokens, EngineEventKind, EngineOutput, EngineRequest, Finish, KvTransfer,
@@ -159,8 +160,10 @@ pub struct Request {
     pub preempted: Vec<(EngineTime, Option<EngineTime>)>,
     /// Where its prompt's KV came from.
     pub cached: Option<CachedTokens>,
-    /// Remote KV transfer: when it ended and how long it took.
-    pub transfer: Option<(EngineTime, Seconds)>,
+    /// The pull of its KV cache from another node.
+    pub transfer: Option<Transfer>,
+    /// When the engine first said, after it was handed over, that KV caches are being fetched.
+    pub fetch_since: Option<EngineTime>,
     /// Iterations, bounded; how many more there were.
     pub iterations: Vec<Iteration>,
     /// Iterations left out over the limit.
@@ -231,6 +234,7 @@ impl Request {
             preempted: Vec::new(),
             cached: None,
             transfer: None,
+            fetch_since: None,
             iterations: Vec::new(),
             dropped_iterations: 0,
             detokenize: None,
@@ -329,13 +333,15 @@ impl Request {
             tokens,
             token_count,
             logprobs,
-            finish: _,
+            finish,
             events,
             cached,
             kv_transfer: _,
             pooling: _,
         } = output;
-        let first = self.moments.first.is_none();
+        // What says that a request is given up is no token of it.
+        let given_up = finish == Some(Finish::Error) && token_count == 0;
+        let first = self.moments.first.is_none() && !given_up;
         let preempted = self.preemptions;
         let mut resumed = false;
         for event in &events {
@@ -434,6 +440,7 @@ impl Request {
     /// Ends it, once. The moments a server without statistics does not send are filled in: queued when handed
     /// over, scheduled when the step before the first output's had ended (or when handed over, if later).
     pub fn end(&mut self, ending: Ending, at: MonoTime) {
+        self.transfer_left(ending, at);
         self.ending.get_or_insert((ending, at));
         let (Some(added), true, None) = (self.added, self.no_events, self.moments.queued) else { return };
         let added = added.engine();
@@ -447,13 +454,6 @@ impl Request {
     #[must_use]
     pub fn kv_transfer(&self) -> Option<&KvTransfer> {
         self.engine.as_ref()?.sampling.as_ref()?.kv_transfer.as_ref()
-    }
-
-    /// Whether it waits for its KV cache from another node.
-    #[must_use]
-    pub fn awaits_transfer(&self) -> bool {
-        let asked = self.kv_transfer().is_some_and(|kv| kv.do_remote_prefill);
-        asked && self.transfer.is_none() && self.moments.first.is_none() && self.ending.is_none()
     }
 
     /// The client was sent something: whatever waited to be written has been.

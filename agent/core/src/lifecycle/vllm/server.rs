@@ -12,7 +12,7 @@ use super::v0;
 use crate::capture::fact;
 use crate::dialect::request_id;
 use crate::dialect::signal::{
-    ApiDelta, ApiSignal, ChoiceDelta, EngineOutput, EngineSignal, EngineStep, Finish, TransferStats,
+    ApiDelta, ApiSignal, ChoiceDelta, EngineOutput, EngineSignal, EngineStep, Finish,
 };
 use crate::dialect::vocabulary::Vocabulary;
 use crate::hash::Map;
@@ -22,7 +22,7 @@ use crate::lifecycle::exchange::{Exchange, Joined, Keep};
 use crate::lifecycle::taken_back::TakenBack;
 use crate::lifecycle::totals::Usages;
 use crate::loss::Loss;
-use crate::time::{Clock, EngineTime, MonoTime, Seconds, WallTime};
+use crate::time::{Clock, EngineTime, MonoTime, WallTime};
 use crate::why::book::Book;
 
 /// The children of one `n > 1` request.
@@ -57,6 +57,8 @@ pub(in crate::lifecycle) struct Server {
     pub(super) siblings: Map<String, Siblings>,
     /// Requests taken back and forgotten: the engine sends up to five outputs more.
     pub taken_back: TakenBack,
+    /// Requests that waited for a remote KV cache at the step that is being taken.
+    pub fetches: usize,
     /// What only a V0 engine has; `None` of V1.
     pub v0: Option<Box<v0::Engine>>,
     /// What is remembered to say why a request was slow.
@@ -79,6 +81,7 @@ impl Server {
             by_response: Map::default(),
             siblings: Map::default(),
             taken_back: TakenBack::default(),
+            fetches: 0,
             why: Book::default(),
         }
     }
@@ -195,6 +198,8 @@ impl Server {
 
     pub fn engine(&mut self, pid: Pid, signal: EngineSignal, context: &mut Context<'_>) {
         match signal {
+            // It is over before it begins, and has no output.
+            EngineSignal::Added { at: _, request } if request.off => {}
             EngineSignal::Added { at, request } => {
                 self.make_room(context);
                 if let Some(engine) = &mut self.v0 {
@@ -247,15 +252,13 @@ impl Server {
         let outputs = std::mem::take(&mut step.outputs);
         let count = outputs.len();
         let index = step.engine_index;
-        let core = std::mem::take(self.cores.entry(index).or_default());
-        if let Some(transfers) = step.stats.as_ref().and_then(|stats| stats.transfers.as_ref()) {
-            self.transfers(transfers, step.timestamp);
-        }
+        let mut core = std::mem::take(self.cores.entry(index).or_default());
+        self.transfers(&step, &mut core);
         let mut settled = Vec::new();
         if let Some(timestamp) = step.timestamp {
             let now = Now { pid, index, timestamp, at, stats: step.stats.is_some() };
             for output in outputs {
-                settled.extend(self.output(output, now, &core, context));
+                settled.extend(self.output(output, now, &mut core, context));
             }
         }
         let core = self.cores.entry(index).insert_entry(core).into_mut();
@@ -273,11 +276,12 @@ impl Server {
         &mut self,
         mut output: EngineOutput,
         now: Now,
-        core: &EngineCore,
+        core: &mut EngineCore,
         context: &mut Context<'_>,
     ) -> Option<ExchangeId> {
         let Now { pid, index, timestamp, at, stats } = now;
         let name = std::mem::take(&mut output.id);
+        let alone = self.fetches < 2;
         let request = match self.requests.get_mut(&name) {
             Some(request) => request,
             None if self.taken_back.contains(&name) => return None,
@@ -292,6 +296,7 @@ impl Server {
             request.step_before_first = request.step_before_first.or(core.last_step());
             request.no_events = true;
         }
+        request.pulled(&output, timestamp, &mut core.transfers, alone);
         let finish = output.finish;
         let applied = request.output(output, timestamp, at, around(core, context));
         let first_token = since_first(request, applied, context);
@@ -320,14 +325,24 @@ impl Server {
         exchange
     }
 
-    /// Adds the transfers that just ended to the requests that waited for one, oldest first.
-    fn transfers(&mut self, transfers: &TransferStats, timestamp: Option<EngineTime>) {
-        let Some(timestamp) = timestamp else { return };
-        let mut waiting: Vec<&mut Request> =
-            self.requests.values_mut().filter(|request| request.awaits_transfer()).collect();
-        waiting.sort_by_key(|request| request.added);
-        for (request, &duration) in waiting.into_iter().zip(&transfers.durations) {
-            request.transfer = Some((timestamp, Seconds(duration)));
+    /// Takes what a step says of KV transfers, before its outputs are given to their requests.
+    fn transfers(&mut self, step: &EngineStep, core: &mut EngineCore) {
+        let (Some(at), Some(stats)) = (step.timestamp, &step.stats) else { return };
+        self.fetches = 0;
+        if stats.transfers.is_none() && stats.fetching == 0 && core.transfers.is_empty() {
+            return;
+        }
+        if let Some(transfers) = &stats.transfers {
+            core.transfers.take(transfers, at);
+        }
+        for request in self.requests.values_mut().filter(|request| request.awaits_transfer()) {
+            self.fetches += 1;
+            if stats.fetching > 0 {
+                request.fetching(at);
+            }
+        }
+        if self.fetches == 0 {
+            core.transfers.clear();
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Spans of one API request: the entry span, an `llm_request` for each engine request, its stages and events.
 
 use super::request::{Ending, Request};
+use super::transfer::Sure;
 use super::{stages, v0};
 use crate::capture::fact;
 use crate::dialect::signal::{Finish, Operation, Sampling};
@@ -147,6 +148,9 @@ fn llm_request(
     }
     span.set(attr::ENGINE_INDEX, request.engine_index.unwrap_or(0));
     span.set(attr::PD_ROLE, stages::role(request).name());
+    let from = request.kv_transfer().filter(|kv| kv.do_remote_prefill);
+    span.set_some(attr::REMOTE_REQUEST_ID, from.and_then(|kv| kv.remote_request_id.as_deref()));
+    span.set_some(attr::REMOTE_ENGINE_ID, from.and_then(|kv| kv.remote_engine_id.as_deref()));
     ending(&mut span, request);
     stages::iterations(&mut span, request, parts.vocabulary, maker);
     span
@@ -171,7 +175,7 @@ fn latencies(span: &mut Span, request: &Request, arrival: Option<WallTime>, make
     let tokenize = since(request.added);
     span.set_some(attr::LATENCY_TIME_IN_TOKENIZE, tokenize);
     span.set_some(attr::LATENCY_TIME_IN_DETOKENIZE, request.detokenize.map(|Nanos(sum)| sum));
-    span.set_some(attr::LATENCY_TIME_IN_KV_TRANSFER, ns(request.transfer.map(|(_, took)| took)));
+    span.set_some(attr::LATENCY_TIME_IN_KV_TRANSFER, ns(request.transfer.map(|transfer| transfer.took)));
     estimates(span, request, tokenize.is_some());
 }
 
@@ -182,11 +186,13 @@ fn estimates(span: &mut Span, request: &Request, tokenize: bool) {
         attr::LATENCY_TIME_IN_MODEL_PREFILL,
         attr::LATENCY_TIME_IN_MODEL_INFERENCE,
     ];
+    let unsure = request.transfer.filter(|transfer| transfer.sure != Sure::Reported);
     let names = tokenize
         .then_some(attr::LATENCY_TIME_IN_TOKENIZE)
         .into_iter()
         .chain(request.detokenize.map(|_| attr::LATENCY_TIME_IN_DETOKENIZE))
-        .chain(from_moments.into_iter().filter(|_| request.estimated));
+        .chain(from_moments.into_iter().filter(|_| request.estimated))
+        .chain(unsure.map(|_| attr::LATENCY_TIME_IN_KV_TRANSFER));
     let names: Vec<String> = names.map(str::to_owned).collect();
     if !names.is_empty() {
         span.set(attr::ESTIMATED, names);

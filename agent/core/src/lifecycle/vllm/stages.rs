@@ -2,6 +2,7 @@
 
 use super::request::{Iteration, IterationKind, Request};
 use super::spans::model_name;
+use super::transfer::Sure;
 use crate::capture::fact;
 use crate::dialect::vocabulary::Vocabulary;
 use crate::ids::SpanId;
@@ -67,10 +68,7 @@ pub(super) fn of(
     let mut stages = Stages { name, request, server, maker, spans: Vec::new() };
     let moments = &request.moments;
     let role = role(request);
-    if let (Some(from), Some(to)) = (moments.queued, moments.scheduled) {
-        let wait = stages.push(span::WAIT, parent.id, from.mono(), to.mono(), role);
-        stages.kv_transfer(wait, from, to, role);
-    }
+    stages.wait(parent.id, role);
     if let (Some(from), Some(to), false) = (moments.scheduled, moments.first, role == Role::Consumer) {
         stages.push(span::PREFILL, parent.id, from.mono(), to.mono(), role);
     }
@@ -82,13 +80,20 @@ pub(super) fn of(
     stages.spans
 }
 
-/// What of a stage is an estimate where the engine tells neither when a request was queued nor when scheduled.
-fn estimates(stage: &str) -> &'static [&'static str] {
-    match stage {
-        span::WAIT | span::KV_TRANSFER => &["start", "end"],
-        span::PREFILL => &["start"],
-        _ => &[],
-    }
+/// What of a stage is an estimate: where the engine does not tell when a request was queued or scheduled, and where no
+/// connector told of its transfer.
+fn estimates(stage: &str, request: &Request) -> Vec<String> {
+    let Request { moments, estimated, transfer, .. } = request;
+    let derived = transfer.is_some_and(|transfer| transfer.sure != Sure::Reported);
+    let (start, end) = match stage {
+        span::WAIT => (moments.queued.is_none(), moments.scheduled.is_none()),
+        span::KV_TRANSFER => (derived, derived),
+        _ => (false, false),
+    };
+    let start = start || *estimated && matches!(stage, span::WAIT | span::KV_TRANSFER | span::PREFILL);
+    let end = end || *estimated && matches!(stage, span::WAIT | span::KV_TRANSFER);
+    let edges = [("start", start), ("end", end)].into_iter().filter(|(_, estimated)| *estimated);
+    edges.map(|(edge, _)| edge.to_owned()).collect()
 }
 
 struct Stages<'a, 'b> {
@@ -114,26 +119,38 @@ impl Stages<'_, '_> {
         span.set_some(attr::REQUEST_MODEL_NAME, model_name(self.server));
         span.set(attr::ENGINE_INDEX, self.request.engine_index.unwrap_or(0));
         span.set(attr::PD_ROLE, role.name());
-        let estimated = estimates(name);
-        if self.request.estimated && !estimated.is_empty() {
-            span.set(attr::ESTIMATED, estimated.iter().map(|&edge| edge.to_owned()).collect::<Vec<_>>());
+        let estimated = estimates(name, self.request);
+        if !estimated.is_empty() {
+            span.set(attr::ESTIMATED, estimated);
         }
         let id = span.id;
         self.spans.push(span);
         id
     }
 
+    /// Queued until scheduled. Of a request that never was, since its KV cache did not come: until that was over.
+    fn wait(&mut self, parent: SpanId, role: Role) {
+        let Request { moments, transfer, added, .. } = self.request;
+        let from = moments.queued.map(EngineTime::mono).or(*added);
+        let to = moments.scheduled.or(transfer.map(|transfer| transfer.ended)).map(EngineTime::mono);
+        let told = moments.queued.is_some() && moments.scheduled.is_some();
+        if let (Some(from), Some(to), true) = (from, to, told || transfer.is_some()) {
+            let wait = self.push(span::WAIT, parent, from, to, role);
+            self.kv_transfer(wait, from, to, role);
+        }
+    }
+
     /// The pull of a remote KV cache, inside the wait: the connector says how long it took and when it was done.
-    fn kv_transfer(&mut self, wait: SpanId, queued: EngineTime, scheduled: EngineTime, role: Role) {
-        let Some((done, took)) = self.request.transfer else { return };
-        let done = done.mono().min(scheduled.mono());
-        let from = MonoTime(done.0.saturating_sub(took.nanos().0)).max(queued.mono());
+    fn kv_transfer(&mut self, wait: SpanId, queued: MonoTime, scheduled: MonoTime, role: Role) {
+        let Some(transfer) = self.request.transfer else { return };
+        let done = transfer.ended.mono().min(scheduled);
+        let from = MonoTime(done.0.saturating_sub(transfer.took.nanos().0)).max(queued);
         self.push(span::KV_TRANSFER, wait, from, done, role);
         let external = self.request.cached.map(|cached| cached.external);
         if let Some(span) = self.spans.last_mut() {
             span.set(attr::KV_TRANSFER_DIRECTION, "recv");
             span.set_some(attr::KV_TRANSFER_CACHED_TOKENS, external);
-            span.set(attr::KV_TRANSFER_FAILED, false);
+            span.set(attr::KV_TRANSFER_FAILED, transfer.failed);
         }
     }
 }

@@ -133,6 +133,9 @@ fn cuts(exchange: Option<&Exchange>, chosen: Chosen<'_>, begun: MonoTime, ended:
         cuts.to(Part::Decode, moment(tail.moments.last));
         cuts.to(Part::Return, tail.last_at);
     } else if lead.added.is_some() {
+        if lead.transfer.is_some() {
+            queue(&mut cuts, lead);
+        }
         // Its events come with its first output.
         cuts.to(Part::Untold, Some(ended));
     }
@@ -143,9 +146,9 @@ fn cuts(exchange: Option<&Exchange>, chosen: Chosen<'_>, begun: MonoTime, ended:
 /// The queue, and in it the transfer of its KV cache.
 fn queue(cuts: &mut Cuts, lead: &Request) {
     let scheduled = lead.moments.scheduled.map(EngineTime::mono);
-    if let (Some((done, took)), Some(scheduled)) = (lead.transfer, scheduled) {
-        let done = done.mono().min(scheduled);
-        cuts.to(Part::Queue, Some(MonoTime(done.0.saturating_sub(took.nanos().0))));
+    if let Some(transfer) = lead.transfer {
+        let done = transfer.ended.mono().min(scheduled.unwrap_or(MonoTime(u64::MAX)));
+        cuts.to(Part::Queue, Some(MonoTime(done.0.saturating_sub(transfer.took.nanos().0))));
         cuts.to(Part::Transfer, Some(done));
     }
     cuts.to(Part::Queue, scheduled);

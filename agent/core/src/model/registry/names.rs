@@ -95,6 +95,8 @@ pub mod attr {
         CAUSES = "enginetap.causes";
         CAUSE_TIMES = "enginetap.cause_times";
         FINISH_REASON = "enginetap.finish_reason";
+        REMOTE_REQUEST_ID = "enginetap.kv_transfer.remote_request_id";
+        REMOTE_ENGINE_ID = "enginetap.kv_transfer.remote_engine_id";
         CONTEXT_REQUESTS = "enginetap.iteration.context_requests";
         CONTEXT_TOKENS = "enginetap.iteration.context_tokens";
         GENERATION_REQUESTS = "enginetap.iteration.generation_requests";

@@ -51,12 +51,18 @@ pub static ENTRY: AttributeGroup = AttributeGroup {
 pub static LLM_REQUEST: AttributeGroup = AttributeGroup {
     on: "llm_request",
     note: None,
-    attributes: &[attribute(
-        attr::FINISH_REASON,
-        Str,
-        "why the engine ended it: stop, length, abort, error or repetition",
-    )
-    .when("the engine ended it")],
+    attributes: &[
+        attribute(
+            attr::FINISH_REASON,
+            Str,
+            "why the engine ended it: stop, length, abort, error or repetition",
+        )
+        .when("the engine ended it"),
+        attribute(attr::REMOTE_REQUEST_ID, Str, "gen_ai.request.id of the same request on the prefill node")
+            .when("on a decode node, where the connector names it (vLLM's NIXL)"),
+        attribute(attr::REMOTE_ENGINE_ID, Str, "the prefill node's engine, as the connector calls it")
+            .when("on a decode node, where the connector names it (vLLM's NIXL)"),
+    ],
 };
 
 /// Attributes on SGLang's thread spans.

@@ -12,3 +12,4 @@ pub mod heap;
 pub mod probe;
 pub mod session;
 pub mod settings;
+pub mod waits;

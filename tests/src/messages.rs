@@ -76,7 +76,8 @@ impl Session {
                     | Fact::FrontendSnapshot(_)
                     | Fact::V0Snapshot(_)
                     | Fact::Shared(_)
-                    | Fact::Gpus(_) => {}
+                    | Fact::Gpus(_)
+                    | Fact::Waits(_) => {}
                 },
                 Input::Record(bytes) => {
                     let record = Record::parse(&bytes)?;

@@ -442,7 +442,8 @@ fn a_version_that_nobody_listed_is_read_by_the_field_orders_of_its_sources() {
                 | Fact::FrontendSnapshot(_)
                 | Fact::V0Snapshot(_)
                 | Fact::Shared(_)
-                | Fact::Gpus(_) => None,
+                | Fact::Gpus(_)
+                | Fact::Waits(_) => None,
             },
             Input::Record(_) => None,
         });

@@ -250,7 +250,8 @@ fn unix_conn(input: &Input) -> Option<u64> {
             | Fact::FrontendSnapshot(_)
             | Fact::V0Snapshot(_)
             | Fact::Shared(_)
-            | Fact::Gpus(_) => None,
+            | Fact::Gpus(_)
+            | Fact::Waits(_) => None,
         },
         Input::Record(_) => None,
     }

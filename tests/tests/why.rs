@@ -199,8 +199,8 @@ const GOLDEN: [(&str, &str, &str); 9] = [
         "TTFT 0.099 s = 0.002 API server before dispatch + 0.084 prefill (42 tokens) + 0.011 detokenize and send + 0.001 the rest; \
          e2e 3.42 s = 0.099 to the first token + 1.71 decode (479 tokens, 119 steps, 13 ms each, sharing steps with 1 decode) + 0.74 lengthened steps (9 steps, the longest 260 ms) + 0.87 detokenize and send; \
          0.87 s since the client read its response slowly: the engine was done long before [likely]; \
-         0.47 s since steps took long and no request explains why; \
-         garbage collection, CPU and GPU are not looked at yet (7 steps, the longest 121 ms) [possible]; \
+         0.47 s since steps took long and nothing that was seen explains why \
+         (7 steps, the longest 121 ms) [possible]; \
          0.26 s since the prompts of many new requests were prefilled in its steps (cmpl-b3efa929ae7847a3, prompt of 42 tokens, 2 steps) [likely]",
     ),
     (

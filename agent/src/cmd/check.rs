@@ -12,7 +12,7 @@ use crate::cmd::target;
 use crate::discover::proc::Proc;
 use crate::discover::server::Instance;
 use crate::exit::Exit;
-use findings::{Target, gpus, machine, of_target, probes};
+use findings::{Target, gpus, machine, of_target, probes, waits};
 use report::Report;
 
 /// Runs `enginetap check` to its end: [`Exit::Missing`] when attaching cannot work.
@@ -25,6 +25,7 @@ pub fn run(args: &Check) -> Result<Exit> {
     let server = Instance::of(&proc, family);
     let target = Target::read(&proc, &server);
     let mut findings = machine();
+    findings.push(waits());
     findings.push(gpus(&args.gpus.nvml));
     findings.extend(of_target(&server, &target));
     let report = Report::new(server.family.engine, View::of(&proc, &server), findings, probes());

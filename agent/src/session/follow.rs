@@ -9,6 +9,7 @@ use enginetap_core::capture::record::Record;
 use enginetap_core::dialect::vocabulary::Vocabulary;
 use enginetap_core::ids::{Fd, Pid, ServerId};
 use enginetap_core::time::MonoTime;
+use enginetap_core::why::pause::Side;
 
 use crate::config::layers::Scope;
 use crate::discover::adopt::{Adoption, ConnIds, STDERR, STDOUT, adopt, log};
@@ -311,6 +312,13 @@ impl Follow {
     #[must_use]
     pub fn members(&self) -> BTreeSet<Pid> {
         self.watch.ids().flat_map(|server| self.watch.roles(server).into_keys()).collect()
+    }
+
+    /// Processes that requests wait for: they serve HTTP, schedule, or run the model.
+    #[must_use]
+    pub fn working(&self) -> BTreeSet<Pid> {
+        let roles = self.watch.ids().flat_map(|server| self.watch.roles(server));
+        roles.filter(|(_, role)| Side::of(*role).is_some()).map(|(pid, _)| pid).collect()
     }
 
     fn watches(&self, server: ServerId, role: Role) -> bool {

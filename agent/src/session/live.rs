@@ -30,6 +30,7 @@ use crate::config::steering::Steering;
 use crate::discover::adopt::Adoption;
 use crate::gpu::{Gpus, Owners, Source};
 use crate::probe::{self, Probe, RunTime};
+use crate::waits;
 
 /// How often both clocks are read, against slews of the wall clock.
 const CLOCKS: Duration = Duration::from_secs(10);
@@ -80,6 +81,7 @@ pub struct Live {
     marks: Marks,
     gpus: Gpus,
     owners: Owners,
+    waits: waits::Watch,
 }
 
 /// Why the loop ended.
@@ -122,6 +124,7 @@ impl Live {
             marks: Marks::default(),
             gpus,
             owners: Owners::default(),
+            waits: waits::Watch::default(),
         };
         live.feed.fact(Fact::Clock(clock()));
         live.look()?;
@@ -190,7 +193,7 @@ impl Live {
         let mut terminate = on(SignalKind::terminate())?;
         let mut hangup = on(SignalKind::hangup())?;
         let (mut clocks, mut metrics, mut ticks) = (every(CLOCKS), every(METRICS), every(TICKS));
-        let mut states = every(STATES);
+        let (mut states, mut waits) = (every(STATES), every(waits::PERIOD));
         let end = self.duration.map(|duration| tokio::time::Instant::now() + duration);
         loop {
             tokio::select! {
@@ -209,6 +212,7 @@ impl Live {
                 }
                 _ = metrics.tick() => self.metrics()?,
                 _ = states.tick() => self.states(),
+                _ = waits.tick() => self.waits(),
                 report = self.objects.next() => self.take(report),
                 reading = self.gpus.next() => self.feed.fact(Fact::Gpus(self.owners.complete(reading))),
                 _ = ticks.tick() => {
@@ -261,7 +265,7 @@ impl Live {
 
     /// Looks for processes that came and went, and attaches to those that matter.
     fn look(&mut self) -> Result<()> {
-        let Self { probe, feed, follow, libraries, marks, steering, objects, owners, .. } = self;
+        let Self { probe, feed, follow, libraries, marks, steering, objects, owners, waits, .. } = self;
         let changes = follow.look(clock().mono, &|engine, scope| steering.wants(engine, scope))?;
         let new = !changes.scopes.is_empty();
         for (server, scope) in changes.scopes {
@@ -287,6 +291,7 @@ impl Live {
         objects.follow(follow.schedulers(), follow.frontends(), &follow.v0_engines());
         let members = follow.members();
         owners.follow(follow.proc(), members.iter().copied());
+        waits.follow(follow.proc(), follow.working().iter().copied(), clock().mono);
         for pid in changes.gone {
             libraries.forget(pid);
             marks.forget(pid);
@@ -364,6 +369,13 @@ impl Live {
             self.metric_files.follow(self.follow.proc(), self.follow.v0_engines().keys());
         }
         for fact in self.states.read(now).into_iter().chain(self.metric_files.read(now)) {
+            self.feed.fact(fact);
+        }
+    }
+
+    /// Reads what threads waited for.
+    fn waits(&mut self) {
+        for fact in self.waits.read(self.follow.proc(), clock().mono) {
             self.feed.fact(fact);
         }
     }

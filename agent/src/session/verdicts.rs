@@ -180,6 +180,8 @@ mod tests {
             size: Size::default(),
             parts: Vec::new(),
             causes: if millis > 500 { vec![blame] } else { Vec::new() },
+            pauses: Vec::new(),
+            paused: Vec::new(),
             unexplained: Nanos(0),
             partial: false,
             forgotten: false,

@@ -8,7 +8,7 @@ use crate::dialect::signal::sglang::{FrontendSnapshot, Snapshot};
 use crate::dialect::signal::vllm_v0::V0Snapshot;
 use crate::gpu::reading::Reading;
 use crate::ids::{ConnId, Fd, Pid, ServerId};
-use crate::time::{Clock, MonoTime};
+use crate::time::{Clock, MonoTime, Nanos};
 
 /// One fact.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -32,6 +32,8 @@ pub enum Fact {
     Shared(Shared),
     /// What the machine's GPUs told.
     Gpus(Reading),
+    /// Threads of a process waited for a CPU, or for pages.
+    Waits(Waits),
     /// A server has ended, or the agent stopped looking at it: whatever is unfinished is ended as it stands.
     Detached(ServerId),
 }
@@ -248,6 +250,24 @@ pub struct Conn {
     pub socket: Socket,
     /// Whether the connection existed before the agent attached: its streams start somewhere in the middle.
     pub midstream: bool,
+}
+
+/// What the kernel says that a process waited for in a span of time: `/proc/PID/task/TID/schedstat`, `cpu.stat` of its
+/// cgroup, `/proc/PID/stat`. Told where it is worth telling.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waits {
+    /// The process.
+    pub pid: Pid,
+    /// The begin of the span of time.
+    pub from: MonoTime,
+    /// Its end.
+    pub to: MonoTime,
+    /// The most that one of its threads at work was ready to run and did not.
+    pub waited: Nanos,
+    /// How long its cgroup's CPU quota was used up, on all CPUs together.
+    pub throttled: Nanos,
+    /// Pages it had to wait for from a disk.
+    pub faults: u64,
 }
 
 /// What a process published in shared memory, as it lay there.

@@ -33,7 +33,8 @@ use crate::model::metric::Point;
 use crate::model::span::Trace;
 use crate::settings::scoped::Scoped;
 use crate::settings::{Settings, Strategy};
-use crate::time::{Clock, MonoTime};
+use crate::time::{Clock, MonoTime, Nanos};
+use crate::why::pause::{Pause, PauseKind, Side};
 use crate::why::verdict::Verdict;
 
 use server::Server;
@@ -118,6 +119,24 @@ impl Lifecycle {
     /// The machine's GPUs were read.
     pub fn gpus(&mut self, reading: Reading) {
         self.gpus.take(reading);
+    }
+
+    /// Threads of a process waited. What its cgroup's quota does not explain, its neighbours do.
+    pub fn waits(&mut self, waits: &fact::Waits) {
+        let fact::Waits { pid, from, to, waited, throttled, faults } = *waits;
+        let Some(process) = self.processes.get(&pid) else { return };
+        let Some(side) = Side::of(process.role) else { return };
+        let Some(server) = self.servers.get_mut(&process.server) else { return };
+        let of_cgroup = throttled.min(waited);
+        let of_others = Nanos(waited.0 - of_cgroup.0);
+        for (kind, took) in [(PauseKind::Cgroup, of_cgroup), (PauseKind::RunQueue, of_others)] {
+            if took.0 > 0 {
+                server.why().pause(Pause { kind, side, from, to, took });
+            }
+        }
+        if faults > 0 {
+            server.why().faulted(side, faults);
+        }
     }
 
     /// Learns of a server, or more of one.

@@ -12,6 +12,7 @@ use crate::dialect::vocabulary::Vocabulary;
 use crate::ids::Pid;
 use crate::model::metric::Point;
 use crate::time::{Clock, MonoTime, WallTime};
+use crate::why::book::Book;
 
 /// One server.
 #[derive(Debug)]
@@ -154,6 +155,14 @@ impl Server {
         match self {
             Self::Vllm(server) => server.server_stopped(),
             Self::Sglang(_) => {}
+        }
+    }
+
+    /// What is remembered to say why a request was slow.
+    pub fn why(&mut self) -> &mut Book {
+        match self {
+            Self::Vllm(server) => &mut server.why,
+            Self::Sglang(server) => &mut server.why,
         }
     }
 

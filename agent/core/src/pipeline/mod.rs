@@ -169,6 +169,7 @@ impl Pipeline {
             }
             Fact::Shared(shared) => self.shared(&shared),
             Fact::Gpus(reading) => self.lifecycle.gpus(reading),
+            Fact::Waits(waits) => self.lifecycle.waits(&waits),
             Fact::Detached(server) => {
                 self.lifecycle.detached(server, self.now);
                 self.lifecycle.ended(server);

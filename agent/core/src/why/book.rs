@@ -6,11 +6,12 @@ use std::collections::{BTreeMap, VecDeque};
 use super::account::{Account, Life, Peer};
 use super::cause::{CAUSES, Cause};
 use super::explain::explain;
-use super::ring::{Core, State, Step};
+use super::pause::{Pause, PauseKind, Side};
+use super::ring::{Core, Ring, State, Step};
 use super::scene::Scene;
 use super::verdict::Verdict;
 use crate::model::metric::Number;
-use crate::model::registry::{MetricDef, own};
+use crate::model::registry::{MetricDef, dim, own};
 use crate::time::{MonoTime, Nanos};
 
 /// Requests remembered after their end, to say who was beside those that end later.
@@ -19,6 +20,9 @@ const MAX_ENDED: usize = 4096;
 const MAX_CORES: usize = 256;
 /// Most open requests looked at beside one.
 const MAX_OPEN: usize = 4096;
+
+/// Pauses remembered: at ten a second and process, some minutes.
+const MAX_PAUSES: usize = 16_384;
 
 /// A request that ended.
 #[derive(Clone, Debug)]
@@ -30,6 +34,9 @@ struct Ended {
     latest: MonoTime,
 }
 
+/// A metric, its dimensions and its value.
+pub type Figure = (&'static MetricDef, Vec<(&'static str, String)>, Number);
+
 /// How often a cause was found, and what it cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Found {
@@ -40,16 +47,49 @@ pub struct Found {
 }
 
 /// What is remembered of a server.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Book {
     cores: BTreeMap<u32, Core>,
     ended: VecDeque<Ended>,
     forgotten: u64,
     explained: u64,
     found: [Found; CAUSES.len()],
+    pauses: Ring<Pause>,
+    /// All of them, by kind and by whose they were.
+    paused: BTreeMap<(PauseKind, Side), Nanos>,
+    /// Pages that its processes had to wait for.
+    faults: BTreeMap<Side, u64>,
+}
+
+impl Default for Book {
+    fn default() -> Self {
+        Self {
+            cores: BTreeMap::new(),
+            ended: VecDeque::new(),
+            forgotten: 0,
+            explained: 0,
+            found: <[Found; CAUSES.len()]>::default(),
+            pauses: Ring::new(MAX_PAUSES),
+            paused: BTreeMap::new(),
+            faults: BTreeMap::new(),
+        }
+    }
 }
 
 impl Book {
+    /// Threads of the server paused.
+    pub fn pause(&mut self, pause: Pause) {
+        let sum = self.paused.entry((pause.kind, pause.side)).or_default();
+        sum.0 = sum.0.saturating_add(pause.took.0);
+        self.pauses.push(pause);
+    }
+
+    /// Processes of the server had to wait for so many pages from a disk.
+    pub fn faulted(&mut self, side: Side, pages: u64) {
+        let sum = self.faults.entry(side).or_default();
+        *sum = sum.saturating_add(pages);
+    }
+
     /// A step of a scheduler ended.
     pub fn step(&mut self, core: u32, ended: MonoTime, outputs: usize) {
         if let Some(core) = self.core(core) {
@@ -119,7 +159,7 @@ impl Book {
         });
         // As long-lived as the scene only: `nothing` is.
         let peers = ended.chain(open.take(MAX_OPEN)).map(|peer| Peer { ..peer });
-        explain(&Scene::new(account, core, peers))
+        explain(&Scene::new(account, core, peers), &self.pauses)
     }
 
     /// Counts a verdict.
@@ -144,17 +184,26 @@ impl Book {
         CAUSES.iter().zip(self.found).map(|(def, found)| (def.cause, found))
     }
 
-    /// As metrics: what, of which cause, and how much. A cause that never was has no point.
+    /// As metrics: what, its dimensions, and how much. A cause that never was has no point.
     #[must_use]
-    pub fn points(&self) -> Vec<(&'static MetricDef, Option<Cause>, Number)> {
+    pub fn points(&self) -> Vec<Figure> {
         let (steps, requests) = self.forgotten();
         let mut points = vec![
-            (&own::REQUESTS_EXPLAINED, None, Number::Int(self.explained)),
-            (&own::WHY_FORGOTTEN, None, Number::Int(steps.saturating_add(requests))),
+            (&own::REQUESTS_EXPLAINED, Vec::new(), Number::Int(self.explained)),
+            (&own::WHY_FORGOTTEN, Vec::new(), Number::Int(steps.saturating_add(requests))),
         ];
         for (cause, found) in self.found().filter(|(_, found)| found.requests > 0) {
-            points.push((&own::REQUESTS_HELD_UP, Some(cause), Number::Int(found.requests)));
-            points.push((&own::HELD_UP_SECONDS, Some(cause), Number::Float(found.time.seconds().0)));
+            let dims = || vec![(dim::CAUSE, cause.name().to_owned())];
+            points.push((&own::REQUESTS_HELD_UP, dims(), Number::Int(found.requests)));
+            points.push((&own::HELD_UP_SECONDS, dims(), Number::Float(found.time.seconds().0)));
+        }
+        for ((kind, side), took) in &self.paused {
+            let dims = vec![(dim::PAUSE, kind.name().to_owned()), (dim::SIDE, side.name().to_owned())];
+            points.push((&own::PAUSE_SECONDS, dims, Number::Float(took.seconds().0)));
+        }
+        for (side, pages) in &self.faults {
+            let dims = vec![(dim::SIDE, side.name().to_owned())];
+            points.push((&own::MAJOR_FAULTS, dims, Number::Int(*pages)));
         }
         points
     }
@@ -163,6 +212,6 @@ impl Book {
     #[must_use]
     pub fn forgotten(&self) -> (u64, u64) {
         let of_cores = self.cores.values().map(|core| core.steps.forgotten() + core.states.forgotten());
-        (of_cores.sum(), self.forgotten)
+        (of_cores.sum::<u64>().saturating_add(self.pauses.forgotten()), self.forgotten)
     }
 }

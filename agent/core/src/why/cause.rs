@@ -35,6 +35,12 @@ pub enum Cause {
     ClientGone,
     /// It was sent back to the queue though the KV cache had room.
     SentBack,
+    /// Threads of the server waited for a CPU that other work had.
+    CpuStarved,
+    /// The CPU quota of the server's cgroup was used up.
+    CpuThrottled,
+    /// The interpreter collected garbage.
+    Gc,
     /// A long time that nothing explains.
     Unknown,
 }
@@ -58,7 +64,7 @@ const fn row(cause: Cause, name: &'static str, says: &'static str, advice: &'sta
 }
 
 /// Every cause, in the order of [`Cause`].
-pub static CAUSES: [CauseDef; 15] = [
+pub static CAUSES: [CauseDef; 18] = [
     row(
         Cause::KvFull,
         "kv_full",
@@ -104,8 +110,8 @@ pub static CAUSES: [CauseDef; 15] = [
     row(
         Cause::EngineStall,
         "engine_stall",
-        "steps took long and no request explains why; garbage collection, CPU and GPU are not looked at yet",
-        "look for CPU starvation of the engine's process, a throttled GPU, garbage collection",
+        "steps took long and nothing that was seen explains why",
+        "look at the GPU (`enginetap_gpu_throttled`, `hw_errors`), at its neighbours and at what else the engine's process does",
     ),
     row(
         Cause::SlowUpload,
@@ -142,6 +148,24 @@ pub static CAUSES: [CauseDef; 15] = [
         "sent_back",
         "it was sent back to the queue though the KV cache had room",
         "look at priorities and at how the scheduler plans ahead (SGLang --schedule-conservativeness)",
+    ),
+    row(
+        Cause::CpuStarved,
+        "cpu_starved",
+        "threads of the server waited for a CPU that other work had",
+        "give the server CPUs of its own (Kubernetes: static CPU manager and whole CPUs, or a higher resources.requests.cpu), or move its neighbours",
+    ),
+    row(
+        Cause::CpuThrottled,
+        "cpu_throttled",
+        "its container had used up its CPU quota and was stopped until the next period",
+        "raise the CPU limit of its container (Kubernetes resources.limits.cpu, docker --cpus), or take it away",
+    ),
+    row(
+        Cause::Gc,
+        "gc",
+        "the interpreter collected garbage meanwhile, and nothing else ran in it",
+        "have it freeze what stays after the start (gc.freeze), or collect less often (gc.set_threshold)",
     ),
     row(
         Cause::Unknown,

@@ -2,7 +2,9 @@
 
 use super::account::{Account, Cut, Ending, Part};
 use super::cause::Cause;
+use super::pause::{Pause, Paused};
 use super::queue;
+use super::ring::Ring;
 use super::scene::{Guest, Scene};
 use super::steps::{self, Lengthened};
 use super::verdict::{Blame, Certainty, Note, Slice, Verdict};
@@ -24,7 +26,7 @@ const LONG: u64 = 512;
 const LONG_OF_OTHERS: u64 = 128;
 
 /// Explains a request.
-pub(super) fn explain(scene: &Scene<'_>) -> Verdict {
+pub(super) fn explain(scene: &Scene<'_>, pauses: &Ring<Pause>) -> Verdict {
     let account = scene.account;
     let (prefills, wide) = (scene.prefills(), scene.wide());
     let lengthened = steps::of(scene, &prefills, &wide);
@@ -38,6 +40,9 @@ pub(super) fn explain(scene: &Scene<'_>) -> Verdict {
     }
     let mut causes = explaining.causes;
     causes.extend(lengthened.blames.iter().cloned());
+    let paused = Paused::of(pauses, account);
+    let mut causes = merge(causes);
+    paused.explain(&mut causes);
     let first_at = first.and_then(|first| cuts.get(first.checked_sub(1)?)).map(|cut| cut.to);
     let ttft = first_at.map(|at| at.since(account.begun));
     let e2e = account.ended.since(account.begun);
@@ -58,6 +63,8 @@ pub(super) fn explain(scene: &Scene<'_>) -> Verdict {
         size,
         parts,
         causes,
+        pauses: paused.shown,
+        paused: paused.sums,
         unexplained,
         partial,
         forgotten,
@@ -286,6 +293,9 @@ fn least(cause: Cause) -> Nanos {
         | Cause::SlowUpload
         | Cause::ClientGone
         | Cause::SentBack
+        | Cause::CpuStarved
+        | Cause::CpuThrottled
+        | Cause::Gc
         | Cause::Unknown => LEAST,
     }
 }
@@ -303,6 +313,9 @@ fn delays_first(cause: Cause) -> bool {
         | Cause::FrontendBefore
         | Cause::FrontendAfter
         | Cause::SentBack
+        | Cause::CpuStarved
+        | Cause::CpuThrottled
+        | Cause::Gc
         | Cause::Unknown => true,
         Cause::WideRequest | Cause::EngineStall | Cause::SlowClient | Cause::ClientGone => false,
     }

@@ -8,6 +8,7 @@ pub mod account;
 pub mod book;
 pub mod cause;
 mod explain;
+pub mod pause;
 mod put_on;
 mod queue;
 pub mod ring;

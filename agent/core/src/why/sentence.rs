@@ -54,6 +54,9 @@ impl fmt::Display for Note {
             Self::OthersSent(count) => {
                 write!(f, "{} sent meanwhile", counted(u64::from(*count), "other response"))
             }
+            Self::Whose(side) => f.write_str(side.phrase()),
+            Self::Pauses(count) => write!(f, "{}", counted(u64::from(*count), "time")),
+            Self::Since(since) => write!(f, "first after {} s", seconds(*since)),
             Self::LeftDuring(part) => write!(f, "it left during: {}", part.phrase()),
         }
     }
@@ -217,6 +220,9 @@ impl Blame {
             | Cause::FrontendAfter
             | Cause::SlowClient
             | Cause::SentBack
+            | Cause::CpuStarved
+            | Cause::CpuThrottled
+            | Cause::Gc
             | Cause::Unknown => {
                 format!("{} s since {says}{notes} [{}]", seconds(self.took), self.certainty.name())
             }

@@ -3,6 +3,7 @@
 use super::account::*;
 use super::book::Book;
 use super::cause::Cause;
+use super::pause::{Pause, PauseKind, Side};
 use super::ring::State;
 use super::verdict::*;
 use crate::ids::ServerId;
@@ -311,4 +312,141 @@ mod properties {
             prop_assert!(!verdict.sentence().is_empty());
         }
     }
+}
+
+fn pause(kind: PauseKind, side: Side, from: u64, to: u64, took: u64) -> Pause {
+    Pause { kind, side, from: ms(from), to: ms(to), took: Nanos::from_millis(took) }
+}
+
+#[test]
+fn threads_that_waited_for_a_cpu_are_why_a_step_took_long_and_the_stall_is_explained() {
+    let mut book = book(40, (1, 0, 0.1));
+    for step in 61..=80 {
+        book.step(0, ms(step * 10), 1);
+    }
+    // The step from 400 to 610 ms: looked at every 100 ms, of which 90 were waited.
+    for from in [400, 500] {
+        book.pause(pause(PauseKind::RunQueue, Side::Engine, from, from + 100, 90));
+    }
+    // The API server waited too, where nothing waited for it.
+    book.pause(pause(PauseKind::RunQueue, Side::ApiServer, 400, 500, 80));
+    let verdict = book.explain(&account(&book, 5, 20, 800, 802), std::iter::empty());
+    assert_eq!(causes(&verdict), [Cause::CpuStarved]);
+    let starved = &verdict.causes[0];
+    assert_eq!((starved.took, starved.certainty), (Nanos::from_millis(180), Certainty::Likely));
+    assert!(
+        verdict
+            .because()
+            .ends_with("(in the engine, 2 times, the longest 90 ms, first after 0.40 s) [likely]"),
+        "{}",
+        verdict.because()
+    );
+    assert!(verdict.unexplained < Nanos::from_millis(30), "{:?}", verdict.unexplained);
+    assert_eq!(verdict.paused, [(PauseKind::RunQueue, Nanos::from_millis(180))]);
+}
+
+#[test]
+fn a_stall_that_nothing_waited_in_stays_unexplained() {
+    let mut book = book(40, (1, 0, 0.1));
+    for step in 61..=80 {
+        book.step(0, ms(step * 10), 1);
+    }
+    book.pause(pause(PauseKind::RunQueue, Side::Engine, 900, 1000, 90));
+    let verdict = book.explain(&account(&book, 5, 20, 800, 802), std::iter::empty());
+    assert_eq!(causes(&verdict), [Cause::EngineStall], "that was after it");
+    assert_eq!(verdict.pauses, []);
+}
+
+#[test]
+fn an_api_server_out_of_its_quota_is_why_a_request_was_handed_on_late() {
+    let mut book = book(80, (1, 0, 0.1));
+    book.pause(pause(PauseKind::Cgroup, Side::ApiServer, 0, 300, 280));
+    let mut account = account(&book, 405, 420, 620, 625);
+    let mut cuts = Cuts::new(ms(0), ms(625));
+    cuts.to(Part::Receive, at(1));
+    cuts.to(Part::Frontend, at(400));
+    cuts.to(Part::Queue, at(405));
+    cuts.to(Part::Prefill, at(420));
+    cuts.first_token();
+    cuts.to(Part::Decode, at(620));
+    cuts.to(Part::Send, at(625));
+    (account.cuts, account.handed) = (cuts, at(400));
+    let verdict = book.explain(&account, std::iter::empty());
+    assert_eq!(causes(&verdict), [Cause::CpuThrottled, Cause::FrontendBefore]);
+    let took: u64 = verdict.causes.iter().map(|blame| blame.took.0).sum();
+    // What came in before counts too.
+    assert_eq!(took / 1_000_000, 399, "together what it took");
+}
+
+#[test]
+fn processes_that_paused_at_one_time_made_it_wait_once() {
+    let mut book = book(80, (1, 0, 0.1));
+    for _ in 0..8 {
+        book.pause(pause(PauseKind::Gc, Side::Engine, 100, 200, 100));
+    }
+    let verdict = book.explain(&account(&book, 5, 20, 220, 225), std::iter::empty());
+    assert_eq!(causes(&verdict), [Cause::Gc]);
+    assert!(verdict.causes[0].took <= verdict.e2e, "{:?}", verdict.causes[0].took);
+}
+
+#[test]
+fn only_what_falls_into_the_request_counts_of_a_pause() {
+    let mut book = book(80, (1, 0, 0.1));
+    // Half of it after the request's last token.
+    book.pause(pause(PauseKind::Gc, Side::Engine, 170, 270, 100));
+    let verdict = book.explain(&account(&book, 5, 20, 220, 225), std::iter::empty());
+    assert_eq!(verdict.causes[0].took, Nanos::from_millis(50));
+    assert_eq!((verdict.pauses[0].from, verdict.pauses[0].to), (ms(170), ms(220)));
+}
+
+#[test]
+fn pauses_are_metrics_and_events_of_the_stage_they_fell_into() {
+    let mut book = book(80, (1, 0, 0.1));
+    book.pause(pause(PauseKind::RunQueue, Side::Engine, 100, 200, 90));
+    book.faulted(Side::Engine, 3);
+    let seconds = |name: &str| {
+        book.points()
+            .iter()
+            .find(|(def, ..)| def.name == name)
+            .map(|(_, dims, value)| (dims.clone(), value.as_f64()))
+    };
+    let dims = vec![("pause", "run_queue".to_owned()), ("side", "engine".to_owned())];
+    assert_eq!(seconds("enginetap_pause_seconds"), Some((dims, 0.09)));
+    assert_eq!(seconds("enginetap_major_faults").map(|(_, count)| count), Some(3.0));
+    let verdict = book.explain(&account(&book, 5, 20, 220, 225), std::iter::empty());
+    let mut trace = trace_of(&[("text_completion m", 0, 225), ("prefill", 5, 20), ("decode", 20, 220)]);
+    verdict.put_on(&mut trace);
+    let events: Vec<_> = trace.spans.iter().map(|span| span.events.len()).collect();
+    assert_eq!(events, [0, 0, 1], "on the stage");
+    let event = &trace.spans[2].events[0];
+    assert_eq!((event.name.as_ref(), event.at), ("runqueue.delay", WallTime(100_000_000)));
+    let root = &trace.spans[0];
+    assert!(root.attributes.iter().any(|attribute| attribute.key == "enginetap.runqueue_delay"));
+    for span in &trace.spans {
+        assert_eq!(
+            crate::model::registry::check::span(span, crate::model::registry::Dialect::VllmV1),
+            [""; 0]
+        );
+    }
+}
+
+/// Spans of a request that began at 0 of both clocks, by name and milliseconds.
+fn trace_of(spans: &[(&'static str, u64, u64)]) -> crate::model::span::Trace {
+    use crate::ids::{SpanId, TraceId};
+    use crate::model::span::{Span, Status, Trace};
+    let span = |(name, from, to): &(&'static str, u64, u64)| Span {
+        trace: TraceId(1),
+        id: SpanId(*from + 1),
+        parent: None,
+        trace_state: None,
+        name: (*name).into(),
+        start: WallTime(from * 1_000_000),
+        end: WallTime(to * 1_000_000),
+        attributes: Vec::new(),
+        events: Vec::new(),
+        dropped_events: 0,
+        links: Vec::new(),
+        status: Status::Unset,
+    };
+    Trace { server: ServerId(1), sampled: true, spans: spans.iter().map(span).collect(), logs: Vec::new() }
 }

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::account::{Ending, Part, Size};
 use super::cause::Cause;
+use super::pause::{Pause, PauseKind, Side};
 use crate::ids::ServerId;
 use crate::time::{MonoTime, Nanos, WallTime};
 
@@ -65,6 +66,12 @@ pub enum Note {
     Beside(Beside),
     /// Other responses that were sent meanwhile, none of which took long.
     OthersSent(u32),
+    /// Whose processes paused.
+    Whose(Side),
+    /// How often they did, or how many spans of time in which they did were seen.
+    Pauses(u32),
+    /// How long after its begin it was first so.
+    Since(Nanos),
     /// What it was waiting for when the client went away.
     LeftDuring(Part),
 }
@@ -136,6 +143,12 @@ pub struct Verdict {
     pub parts: Vec<Slice>,
     /// Why, the costliest first. Empty: nothing held it up.
     pub causes: Vec<Blame>,
+    /// Pauses of the server's threads that fell into its time, the longest of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pauses: Vec<Pause>,
+    /// All of them, by kind.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub paused: Vec<(PauseKind, Nanos)>,
     /// Time that nothing explains.
     pub unexplained: Nanos,
     /// Whether the agent came after its begin, or moments of it are estimates.

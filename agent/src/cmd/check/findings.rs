@@ -15,6 +15,7 @@ use crate::discover::sockets::Sockets;
 use crate::discover::tls::{self, Library};
 use crate::gpu::{self, Absent};
 use crate::probe::{CostClass, PROGRAMS, Program, Support};
+use crate::waits;
 
 /// One finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -153,6 +154,26 @@ pub fn probes() -> Vec<Probe> {
         cost: cost.describe(),
     };
     PROGRAMS.iter().map(view).collect()
+}
+
+/// Whether waits for a CPU will be told.
+#[must_use]
+pub fn waits() -> Finding {
+    of_waits(waits::are_counted())
+}
+
+fn of_waits(counted: bool) -> Finding {
+    if counted {
+        return ok(
+            "waits",
+            "for a CPU, for the cgroup's quota and for pages: read ten times a second, no kernel program",
+        );
+    }
+    limited(
+        "waits",
+        "this kernel does not count what threads wait for a CPU: a starved server shows as unexplained",
+        "run a kernel with CONFIG_SCHED_INFO",
+    )
 }
 
 /// What will be told of the machine's GPUs.

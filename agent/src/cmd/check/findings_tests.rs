@@ -131,3 +131,9 @@ fn no_gpu_is_an_ordinary_finding_and_a_broken_library_a_limit() {
     assert_eq!((refused.state, refused.next.is_empty()), (State::Limited, false));
     assert_eq!(gpus(&gpu::Source::None).state, State::Ok);
 }
+
+#[test]
+fn a_kernel_that_counts_no_waits_is_a_limit() {
+    assert_eq!(of_waits(true).state, State::Ok);
+    assert_eq!((of_waits(false).state, of_waits(false).next.is_empty()), (State::Limited, false));
+}

@@ -69,7 +69,7 @@ pub(in crate::lifecycle) struct Server {
     pub(super) usages: Usages,
     pub(super) loads: Loads,
     /// What is remembered to say why a request was slow.
-    pub(super) why: Book,
+    pub why: Book,
 }
 
 impl Server {

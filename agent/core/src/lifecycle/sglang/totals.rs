@@ -142,8 +142,7 @@ impl Points<'_> {
 
     /// What held requests up.
     fn why(&mut self) {
-        for (def, cause, value) in self.server.why.points() {
-            let dims = cause.map(|cause| (dim::CAUSE, cause.name().to_owned())).into_iter().collect();
+        for (def, dims, value) in self.server.why.points() {
             self.put(def, dims, value);
         }
     }

@@ -221,8 +221,7 @@ impl Points {
 
     /// What held requests up.
     fn why(&mut self, server: &Server) {
-        for (def, cause, value) in server.why.points() {
-            let dims: Vec<_> = cause.map(|cause| (dim::CAUSE, cause.name().to_owned())).into_iter().collect();
+        for (def, dims, value) in server.why.points() {
             self.push(def, &dims, value);
         }
     }

@@ -1,8 +1,8 @@
 //! Holds what was made against the table: for the tests of everything that makes spans and points.
 
 use super::{
-    AttributeDef, AttributeGroup, Dialect, EventDef, Layer, Type, dimensions, events, own, sglang, spans,
-    vllm,
+    AttributeDef, AttributeGroup, Dialect, EventDef, Layer, Type, dimensions, events, gpu, own, sglang,
+    spans, vllm,
 };
 use crate::model::metric::Point;
 use crate::model::span::{Attribute, Event, Span, Value};
@@ -20,7 +20,10 @@ pub fn span(span: &Span, engine: Dialect) -> Vec<String> {
         wrong.push(format!("{}: ends before it starts", span.name));
     }
     for Event { name, at: _, attributes: list } in &span.events {
-        match events().find(|event| event.names.contains(&name.as_ref()) && known(event, span, engine)) {
+        let own = own::EVENTS.iter().find(|event| event.names.contains(&name.as_ref()));
+        let contract =
+            || events().find(|event| event.names.contains(&name.as_ref()) && known(event, span, engine));
+        match own.or_else(contract) {
             Some(event) => wrong.extend(attributes(name, list, &event.attributes.iter().collect::<Vec<_>>())),
             None => wrong.push(format!("{}: no event {name} on it", span.name)),
         }
@@ -38,7 +41,8 @@ pub fn point(point: &Point, engine: Dialect) -> Vec<String> {
         wrong.push(format!("{}: not a metric of {}", metric.name, engine.name()));
     }
     for (nth, (key, _)) in point.dimensions.iter().enumerate() {
-        let mut rows = dimensions().chain(own::DIMENSIONS).flat_map(|group| group.dimensions);
+        let mut rows =
+            dimensions().chain(own::DIMENSIONS).chain(gpu::DIMENSIONS).flat_map(|group| group.dimensions);
         if !rows.any(|row| row.key == *key) {
             wrong.push(format!("{}: no dimension {key}", metric.name));
         }

@@ -204,12 +204,22 @@ fn dimension_tables(out: &mut String, groups: &[DimensionGroup]) {
     }
 }
 
+fn own_event(out: &mut String, event: &EventDef) {
+    let EventDef { names, engines: _, on, level, doc, attributes, limit } = event;
+    let names = names.iter().map(|name| code(name)).collect::<Vec<_>>().join(", ");
+    line(out, format_args!("### Events: {names}\n"));
+    line(out, format_args!("On {on}, level {level}: {doc}."));
+    line(out, format_args!("Limit: {}.\n", limit.unwrap_or("none")));
+    attribute_table(out, attributes);
+}
+
 fn own_names(out: &mut String) {
     line(out, format_args!("## Beyond the contract\n"));
     line(out, format_args!("What enginetap adds of its own.\n"));
     for group in own::ATTRIBUTES {
         attribute_group(out, group);
     }
+    own::EVENTS.iter().for_each(|event| own_event(out, event));
     line(out, format_args!("### Log events\n"));
     let rows = own::LOGS.iter().map(|(name, when)| vec![code(name), (*when).to_owned()]);
     table(out, &["event", "when"], rows);

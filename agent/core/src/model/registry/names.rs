@@ -94,6 +94,11 @@ pub mod attr {
         WHY = "enginetap.why";
         CAUSES = "enginetap.causes";
         CAUSE_TIMES = "enginetap.cause_times";
+        RUNQUEUE_DELAY = "enginetap.runqueue_delay";
+        CPU_THROTTLED = "enginetap.cpu_throttled";
+        GC_PAUSE = "enginetap.gc_pause";
+        PAUSE_TIME = "enginetap.pause.time";
+        PAUSE_SIDE = "enginetap.pause.side";
         FINISH_REASON = "enginetap.finish_reason";
         REMOTE_REQUEST_ID = "enginetap.kv_transfer.remote_request_id";
         REMOTE_ENGINE_ID = "enginetap.kv_transfer.remote_engine_id";
@@ -122,6 +127,7 @@ pub mod dim {
         // Our own, beyond the contract.
         REASON = "reason";
         CAUSE = "cause";
+        PAUSE = "pause";
         SIDE = "side";
         MODE = "mode";
         // OpenTelemetry's, of hardware.
@@ -206,6 +212,10 @@ pub mod event {
         PREEMPTED = "PREEMPTED";
         RETRACT = "retract";
         SCHEDULE = "schedule";
+        // Our own, beyond the contract.
+        RUNQUEUE_DELAY = "runqueue.delay";
+        CPU_THROTTLED = "cpu.throttled";
+        GC_PAUSE = "gc.pause";
     }
 }
 

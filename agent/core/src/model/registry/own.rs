@@ -3,8 +3,8 @@
 use super::Type::{Bool, Float, Int, Ints, Str, Strs};
 use super::def::{attribute, dimension};
 use super::metric::metrics;
-use super::names::{attr, dim, log};
-use super::{AttributeGroup, DimensionGroup, MetricDef, MetricKind};
+use super::names::{attr, dim, event, log};
+use super::{AttributeGroup, DimensionGroup, EventDef, MetricDef, MetricKind};
 
 /// Attribute groups.
 pub static ATTRIBUTES: &[&AttributeGroup] = &[&ANY_SPAN, &ENTRY, &LLM_REQUEST, &SGLANG_THREAD, &ITERATION];
@@ -35,8 +35,31 @@ pub static ANY_SPAN: AttributeGroup = AttributeGroup {
         attribute(attr::CAUSES, Strs, "what held the request up, the costliest first (docs/WHY.md has the causes)")
             .when("the trace's first span, where something did"),
         attribute(attr::CAUSE_TIMES, Ints, "time that each of the causes cost").unit("ns").when("with the causes"),
+        attribute(attr::RUNQUEUE_DELAY, Int, "time in which threads at work on it waited for a CPU that others had")
+            .unit("ns")
+            .when("the trace's first span, where they did"),
+        attribute(attr::CPU_THROTTLED, Int, "time in which they waited since their cgroup's CPU quota was used up")
+            .unit("ns")
+            .when("the trace's first span, where they did"),
+        attribute(attr::GC_PAUSE, Int, "time in which the interpreter of one of them collected garbage")
+            .unit("ns")
+            .when("the trace's first span, where it did"),
     ],
 };
+
+/// Events on spans.
+pub static EVENTS: &[EventDef] = &[EventDef {
+    names: &[event::RUNQUEUE_DELAY, event::CPU_THROTTLED, event::GC_PAUSE],
+    engines: &[],
+    on: "the shortest span of the request that was going on",
+    level: 0,
+    doc: "threads at work on the request waited for a CPU that others had; they waited since their cgroup's quota was used up; the interpreter collected garbage",
+    attributes: &[
+        attribute(attr::PAUSE_TIME, Int, "how long, within the request's time").unit("ns"),
+        attribute(attr::PAUSE_SIDE, Str, "whose threads: api_server or engine"),
+    ],
+    limit: Some("the 32 longest of a request"),
+}];
 
 /// Attributes on entry spans.
 pub static ENTRY: AttributeGroup = AttributeGroup {
@@ -113,6 +136,8 @@ metrics! {
     REQUESTS_HELD_UP = "enginetap_requests_held_up", Counter, "Count", [], "requests that something held up, by cause; a request counts once for each of its causes";
     HELD_UP_SECONDS = "enginetap_held_up_seconds", Counter, "Seconds", [], "time that causes cost requests, by cause";
     WHY_FORGOTTEN = "enginetap_why_forgotten", Counter, "Count", [], "steps, states and ended requests that made room for newer ones: a slow request that is as old is explained without them";
+    PAUSE_SECONDS = "enginetap_pause_seconds", Counter, "Seconds", [], "time in which threads of a server did not run though they had work, by pause: run_queue (other work had the CPU), cgroup (its quota was used up), gc (its interpreter collected garbage), and by side";
+    MAJOR_FAULTS = "enginetap_major_faults", Counter, "Count", [], "pages that a server's processes had to wait for from a disk, by side";
     CONFIG_INVALID = "enginetap_config_invalid", Gauge, "Count", [], "1 while the configuration file cannot be used, and what it said before holds; enginetap run only";
 }
 
@@ -125,6 +150,13 @@ pub static DIMENSIONS: &[DimensionGroup] = &[
     DimensionGroup {
         on: "enginetap_requests_held_up, enginetap_held_up_seconds",
         dimensions: &[dimension(dim::CAUSE, "a cause of docs/WHY.md")],
+    },
+    DimensionGroup {
+        on: "enginetap_pause_seconds, enginetap_major_faults",
+        dimensions: &[
+            dimension(dim::PAUSE, "run_queue, cgroup or gc"),
+            dimension(dim::SIDE, "api_server or engine"),
+        ],
     },
     DimensionGroup { on: "enginetap_cpu_seconds", dimensions: &[dimension(dim::MODE, "user or system")] },
 ];

@@ -9,7 +9,7 @@ use crate::time::WallTime;
 /// Every attribute row: of spans and events, the contract's and our own.
 fn all_attributes() -> impl Iterator<Item = &'static AttributeDef> {
     let groups = attributes().chain(own::ATTRIBUTES.iter().copied()).flat_map(|group| group.attributes);
-    groups.chain(events().flat_map(|event| event.attributes))
+    groups.chain(events().chain(own::EVENTS).flat_map(|event| event.attributes))
 }
 
 fn set(names: impl IntoIterator<Item = &'static str>) -> HashSet<&'static str> {
@@ -29,7 +29,7 @@ fn every_span_name_stands_in_a_table() {
 
 #[test]
 fn every_event_and_dimension_name_stands_in_a_table() {
-    let names = events().flat_map(|event| event.names.iter().copied());
+    let names = events().chain(own::EVENTS).flat_map(|event| event.names.iter().copied());
     assert_eq!(set(event::ALL.iter().copied()), set(names));
     let keys = dimensions()
         .chain(own::DIMENSIONS)

@@ -10,6 +10,7 @@ pub mod diag;
 pub mod find;
 pub mod identity;
 pub mod launch;
+mod lender;
 pub mod marks;
 pub mod package;
 pub mod place;

@@ -54,6 +54,12 @@ impl Proc {
         Self::at("/proc")
     }
 
+    /// Whether it is the system's own.
+    #[must_use]
+    pub fn is_system(&self) -> bool {
+        self.root == Path::new("/proc")
+    }
+
     /// One that is mounted, or laid out, elsewhere.
     #[must_use]
     pub fn at(root: impl Into<PathBuf>) -> Self {

@@ -11,6 +11,7 @@ use procfs::net::{TcpNetEntries, TcpNetEntry, TcpState, UnixNetEntries, UnixStat
 use procfs::{FromBufRead, FromBufReadSI, LocalSystemInfo};
 
 use super::diag::{self, UnixRow};
+use super::lender::Lender;
 use super::proc::{Inode, Proc};
 
 /// Most bytes read of one of the kernel's socket tables: some 200,000 connections.
@@ -94,15 +95,23 @@ impl Sockets {
             // One namespace, one table; one that cannot be told is a process's own.
             let namespace = proc.link(pid, "ns/net").unwrap_or_else(|| proc.path(pid, "ns/net"));
             let table = tables.entry(namespace).or_insert_with(|| Table::read(proc, pid));
+            // A laid-out `/proc` has no processes behind it.
+            let lender = proc.is_system().then(|| Lender::of(pid).ok()).flatten();
             for (fd, inode) in descriptors {
-                found.list.push(Socket { pid, fd, inode, end: table.end(inode) });
+                let asked = match &lender {
+                    Some(lender) if !table.unix.contains_key(&inode) => lender.tcp(fd, inode).ok(),
+                    Some(_) | None => None,
+                };
+                let end = asked.unwrap_or_else(|| table.end(proc, pid, inode));
+                found.list.push(Socket { pid, fd, inode, end });
                 found.holders.entry(inode).or_default().insert(pid);
             }
         }
         for table in tables.values() {
             found.pairs_known &= table.pairs_known;
-            found.peers.extend(table.peers());
+            found.peers.extend(table.unix.iter().filter_map(|(&inode, row)| Some((inode, row.peer?))));
         }
+        found.peers.extend(tcp_pairs(&found.list));
         found
     }
 
@@ -159,14 +168,14 @@ impl Socket {
 
 /// The socket tables of one network namespace.
 struct Table {
-    tcp: BTreeMap<Inode, TcpNetEntry>,
+    /// Read only where sockets do not tell themselves what they are.
+    tcp: Option<BTreeMap<Inode, TcpNetEntry>>,
     unix: BTreeMap<Inode, UnixRow>,
     pairs_known: bool,
 }
 
 impl Table {
     fn read(proc: &Proc, pid: Pid) -> Self {
-        let tcp = ["net/tcp", "net/tcp6"].iter().flat_map(|name| tcp_rows(proc, pid, name));
         let ours = proc.link(Pid(std::process::id()), "ns/net");
         let theirs = proc.link(pid, "ns/net");
         let namespace = (ours != theirs).then(|| proc.path(pid, "ns/net"));
@@ -180,11 +189,20 @@ impl Table {
         }
         let pairs_known = asked.is_ok();
         let unix = asked.unwrap_or_else(|_| unix_rows(proc, pid));
-        Self { tcp: tcp.map(|row| (Inode(row.inode), row)).collect(), unix, pairs_known }
+        Self { tcp: None, unix, pairs_known }
     }
 
-    fn end(&self, inode: Inode) -> End {
-        if let Some(row) = self.tcp.get(&inode) {
+    fn tcp(&mut self, proc: &Proc, pid: Pid) -> &BTreeMap<Inode, TcpNetEntry> {
+        self.tcp.get_or_insert_with(|| {
+            let rows = ["net/tcp", "net/tcp6"].iter().flat_map(|name| tcp_rows(proc, pid, name));
+            rows.map(|row| (Inode(row.inode), row)).collect()
+        })
+    }
+
+    fn end(&mut self, proc: &Proc, pid: Pid, inode: Inode) -> End {
+        if !self.unix.contains_key(&inode)
+            && let Some(row) = self.tcp(proc, pid).get(&inode)
+        {
             return tcp_end(row);
         }
         match self.unix.get(&inode) {
@@ -201,25 +219,23 @@ impl Table {
     fn connected(&self, peer: Option<&Inode>) -> bool {
         peer.is_some() || !self.pairs_known
     }
+}
 
-    /// Each socket's other end, as far as it is in this namespace.
-    fn peers(&self) -> Vec<(Inode, Inode)> {
-        let by_addresses: BTreeMap<_, _> = self
-            .tcp
-            .iter()
-            .map(|(&inode, row)| ((canonical(row.local_address), canonical(row.remote_address)), inode))
-            .collect();
-        let tcp = self.tcp.iter().filter_map(|(&inode, row)| {
-            let mirrored = (canonical(row.remote_address), canonical(row.local_address));
-            Some((inode, *by_addresses.get(&mirrored)?))
-        });
-        let unix = self.unix.iter().filter_map(|(&inode, row)| Some((inode, row.peer?)));
-        tcp.chain(unix).collect()
-    }
+/// The ends of each TCP connection between these sockets.
+fn tcp_pairs(sockets: &[Socket]) -> Vec<(Inode, Inode)> {
+    let ends = sockets.iter().filter_map(|socket| match socket.end {
+        End::Tcp { local, peer } => Some(((local, peer), socket.inode)),
+        End::Unix { .. } | End::TcpListener(_) | End::UnixListener(_) | End::Other => None,
+    });
+    let by_addresses: BTreeMap<_, _> = ends.collect();
+    let other = |((local, peer), inode): (&(SocketAddr, SocketAddr), &Inode)| {
+        Some((*inode, *by_addresses.get(&(*peer, *local))?))
+    };
+    by_addresses.iter().filter_map(other).collect()
 }
 
 /// An IPv4 address in IPv6 clothes (a dual-stack server's end of an IPv4 connection) as IPv4.
-fn canonical(address: SocketAddr) -> SocketAddr {
+pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 

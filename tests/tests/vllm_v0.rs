@@ -38,6 +38,20 @@ fn seconds(span: &Span, key: &str) -> Option<f64> {
     }
 }
 
+#[test]
+fn embeddings_and_scores_of_a_v0_engine_are_traces_with_its_requests() {
+    let replayed = replay("0.9.2.post2-pooling");
+    let shape = |trace: &Trace| {
+        let kind = trace.spans.iter().find_map(|span| text(span, attr::OPERATION_NAME)).map(str::to_owned);
+        (kind.unwrap_or_default(), trace.spans.len() - 1)
+    };
+    let traces: Vec<_> = replayed.traces.iter().map(shape).collect();
+    let expected = [("embeddings", 1), ("embeddings", 3), ("rerank", 3), ("rerank", 4)];
+    let expected = expected.map(|(operation, engine)| (operation.to_owned(), engine));
+    // A query and each of its texts are one request each.
+    assert_eq!(traces, expected, "{:#?}", replayed.traces);
+}
+
 /// The trace of a response.
 fn of_response<'a>(replayed: &'a Replayed, id: &str) -> &'a Trace {
     let of =

@@ -220,6 +220,35 @@ fn switches_are_the_contracts() {
     same("switches", contract, table);
 }
 
+/// A row without a test has not been seen, and a test that is gone shows nothing.
+#[test]
+fn every_row_has_a_test_that_showed_it() {
+    same("rows that were seen", rows_of_evidence(), registry::evidence::rows());
+    let tests = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    for evidence in registry::evidence::evidence() {
+        let by = evidence.by;
+        if let Some(capture) = evidence.capture() {
+            assert!(tests.join(format!("tests/captures/{capture}.cap.gz")).is_file(), "there is no {by}");
+            continue;
+        }
+        if by.strip_prefix("none: ").is_some_and(|reason| !reason.is_empty()) {
+            continue;
+        }
+        let (file, test) =
+            by.split_once("::").unwrap_or_else(|| panic!("{by} is neither a capture nor a test"));
+        let source =
+            std::fs::read_to_string(tests.join(file)).unwrap_or_else(|_| panic!("there is no {file}"));
+        assert!(source.contains(&format!("fn {test}(")), "there is no {by}");
+    }
+}
+
+fn rows_of_evidence() -> Vec<registry::evidence::Row> {
+    registry::evidence::evidence()
+        .filter(|evidence| !evidence.by.is_empty())
+        .map(|evidence| evidence.row)
+        .collect()
+}
+
 #[test]
 fn conventions_and_aliases_are_the_contracts() {
     let spec = spec();

@@ -7,6 +7,7 @@
 pub mod check;
 pub mod collection;
 mod def;
+pub mod evidence;
 pub mod gpu;
 mod markdown;
 pub mod metric;

@@ -456,6 +456,14 @@ impl Request {
         self.engine.as_ref()?.sampling.as_ref()?.kv_transfer.as_ref()
     }
 
+    /// Whether its tokens may be more than the frontend counts: it was taken back with outputs that had come and of which
+    /// the client was sent nothing yet. `AsyncLLM.abort` forgets a request before it tells the engine, and what the event
+    /// loop has not got to by then is dropped (`OutputProcessor.process_outputs`, 0.32.0).
+    #[must_use]
+    pub fn overrun(&self) -> bool {
+        self.abort_at.is_some() && self.unwritten.is_some() && self.output_tokens > 0
+    }
+
     /// The client was sent something: whatever waited to be written has been.
     pub fn written(&mut self, at: MonoTime) {
         if let Some(since) = self.unwritten.take() {

@@ -192,7 +192,8 @@ fn estimates(span: &mut Span, request: &Request, tokenize: bool) {
         .into_iter()
         .chain(request.detokenize.map(|_| attr::LATENCY_TIME_IN_DETOKENIZE))
         .chain(from_moments.into_iter().filter(|_| request.estimated))
-        .chain(unsure.map(|_| attr::LATENCY_TIME_IN_KV_TRANSFER));
+        .chain(unsure.map(|_| attr::LATENCY_TIME_IN_KV_TRANSFER))
+        .chain(request.overrun().then_some(attr::USAGE_COMPLETION_TOKENS));
     let names: Vec<String> = names.map(str::to_owned).collect();
     if !names.is_empty() {
         span.set(attr::ESTIMATED, names);

@@ -12,6 +12,7 @@ use crate::time::{EngineTime, EpochTime, Nanos, WallTime};
 
 mod clock;
 mod content;
+mod overrun;
 mod transfer;
 
 const PID: Pid = Pid(10);

@@ -63,7 +63,7 @@ fn known(event: &EventDef, span: &Span, engine: Dialect) -> bool {
 }
 
 /// The layer of a span of SGLang's own, by its name: of a request's and of a thread's only the shape is fixed.
-fn of_sglang(name: &str) -> Option<Layer> {
+pub(super) fn of_sglang(name: &str) -> Option<Layer> {
     let named =
         |role: &str| name.strip_prefix(role).is_some_and(|rid| !rid.is_empty() && rid.chars().count() <= 8);
     let thread = || {
@@ -79,7 +79,7 @@ fn of_sglang(name: &str) -> Option<Layer> {
 }
 
 /// The groups of attributes a span may have; `None` for a span the engine does not have.
-fn groups(name: &str, engine: Dialect) -> Option<Vec<&'static AttributeGroup>> {
+pub(super) fn groups(name: &str, engine: Dialect) -> Option<Vec<&'static AttributeGroup>> {
     if let (Dialect::Sglang, Some(layer)) = (engine, of_sglang(name)) {
         let own: &[&'static AttributeGroup] = match layer {
             Layer::Stage => &[&sglang::STAGE],
@@ -89,11 +89,7 @@ fn groups(name: &str, engine: Dialect) -> Option<Vec<&'static AttributeGroup>> {
         };
         return Some([&own::ANY_SPAN].into_iter().chain(own.iter().copied()).collect());
     }
-    // Of an entry span's name only the operation is fixed.
-    let fixed = |def: &str| {
-        def == name || def.strip_suffix("{model}").is_some_and(|o| name.starts_with(o.trim_end()))
-    };
-    let def = spans().find(|def| def.engines.contains(&engine) && fixed(def.name))?;
+    let def = spans().find(|def| def.engines.contains(&engine) && is_named(def.name, name))?;
     let mut groups = vec![&own::ANY_SPAN];
     match (def.layer, engine) {
         (Layer::Entry, Dialect::VllmV0 | Dialect::VllmV1) => groups.extend([&vllm::ENTRY, &own::ENTRY]),
@@ -113,7 +109,7 @@ fn groups(name: &str, engine: Dialect) -> Option<Vec<&'static AttributeGroup>> {
 fn attributes(on: &str, list: &[Attribute], allowed: &[&AttributeDef]) -> Vec<String> {
     let mut wrong = Vec::new();
     for (nth, Attribute { key, value }) in list.iter().enumerate() {
-        match allowed.iter().find(|def| def.key == key || of_a_call(def.key, key)) {
+        match allowed.iter().find(|def| is_of(def.key, key)) {
             None => wrong.push(format!("{on}: no attribute {key}")),
             Some(def) if !fits(value, def.ty) => {
                 wrong.push(format!("{on}: {key} = {value:?} is no {}", def.ty.name()));
@@ -125,6 +121,16 @@ fn attributes(on: &str, list: &[Attribute], allowed: &[&AttributeDef]) -> Vec<St
         }
     }
     wrong
+}
+
+/// Whether a span has a name of the table: of an entry span's only the operation is fixed.
+pub(super) fn is_named(def: &str, name: &str) -> bool {
+    def == name || def.strip_suffix("{model}").is_some_and(|o| name.starts_with(o.trim_end()))
+}
+
+/// Whether a key is a row's.
+pub(super) fn is_of(def: &str, key: &str) -> bool {
+    def == key || of_a_call(def, key)
 }
 
 /// Whether a key is one of a template's, such as `gen_ai.completions.{i}.tool_calls.{j}.name`.

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::evidence::{Evidence, Row, evidence};
 use super::{
     AttributeDef, AttributeGroup, Dialect, DimensionGroup, EventDef, MetricDef, SpanDef, StageGroup,
     collection, gpu, metric, own, sglang, vllm,
@@ -31,6 +32,7 @@ pub fn markdown() -> String {
     metrics(&mut out);
     own_names(&mut out);
     switches(&mut out);
+    seen(&mut out);
     out
 }
 
@@ -236,6 +238,31 @@ fn own_names(out: &mut String) {
     );
     metric_table(out, gpu::ALL);
     dimension_tables(out, gpu::DIMENSIONS);
+}
+
+const SEEN: &str = "\
+A *capture* is what entered the pipeline while a real engine of that version served requests (`tests/captures`); the test `evidence` replays each and
+looks for the row. A test by name that has a version is of messages or objects of that version's classes, made by hand; one without shows what no
+engine has a part in. What the settings were seen to do on real engines is in [OPERATIONS.md](OPERATIONS.md#the-contracts-settings-and-their-tests).
+Rows that are not made say why.
+";
+
+/// Where each row of the contract was seen.
+fn seen(out: &mut String) {
+    line(out, format_args!("\n## Where each row was seen\n"));
+    line(out, format_args!("{SEEN}"));
+    let rows = evidence().map(|Evidence { row, version, by }| {
+        let Row { kind, on, name, engine } = row;
+        let shown = match (by.strip_prefix("replay "), by.strip_prefix("none: ")) {
+            (Some(capture), _) => format!("capture `{capture}`"),
+            (None, Some(reason)) => format!("not made: {reason}"),
+            (None, None) => {
+                by.rsplit_once("::").map_or_else(String::new, |(file, test)| format!("`{test}` ({file})"))
+            }
+        };
+        vec![kind.to_owned(), code(name), on.to_owned(), engine.to_owned(), version.to_owned(), shown]
+    });
+    table(out, &["kind", "row", "of", "engine", "version", "shown by"], rows);
 }
 
 fn switches(out: &mut String) {

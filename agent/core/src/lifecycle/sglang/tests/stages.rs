@@ -241,6 +241,22 @@ fn each_scheduler_that_worked_on_a_request_has_a_thread() {
 }
 
 #[test]
+fn a_data_parallel_controller_has_a_thread_of_its_own() {
+    let mut lifecycle = lifecycle();
+    process(&mut lifecycle, Pid(19), Role::Coordinator, "sglang::data_parallel_controller");
+    dispatch(&mut lifecycle, 103, handed("a", true));
+    let passed = SglangSignal::Dispatched { at: ms(105), requests: vec![handed("a", true)] };
+    lifecycle.sglang(Pid(19), passed);
+    outputs(&mut lifecycle, 150, last("a", 1, "stop"));
+    lifecycle.tick(ms(60_000));
+    let trace = the_trace(&mut lifecycle);
+    let passed = span(&trace, "dpc_dispatch");
+    assert_eq!((passed.start, passed.end), (wall(103), wall(105)));
+    let thread = trace.spans.iter().find(|span| Some(span.id) == passed.parent).unwrap();
+    assert_eq!(text(thread, "thread_label"), Some("DP Controller"));
+}
+
+#[test]
 fn a_prefill_node_and_a_decode_node_have_their_own_stages() {
     let paired = ReqTimes {
         bootstrap_queued: sec(105),

@@ -46,7 +46,7 @@ pub struct SelfStats {
     pub rss_bytes: Option<u64>,
     /// Spans written.
     pub spans: Option<u64>,
-    /// Bytes of the capture (replay).
+    /// Bytes of payload taken, or of the capture (replay).
     pub bytes: Option<u64>,
     /// Seconds in the pipeline (replay).
     pub seconds: Option<f64>,

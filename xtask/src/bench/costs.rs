@@ -27,6 +27,12 @@ impl Watched {
         Some(real(total?) / self.whole.requests.max(1.0) / 1000.0)
     }
 
+    /// A total in nanoseconds as microseconds a kilobyte of payload; over HTTPS that is plain text.
+    fn per_kilobyte(&self, total: Option<u64>) -> Option<f64> {
+        let bytes = self.own.bytes.filter(|bytes| *bytes > 0)?;
+        Some(real(total?) / real(bytes) * 1.024)
+    }
+
     fn resident_mib(&self) -> Option<f64> {
         self.own.rss_bytes.map(|bytes| real(bytes) / 1_048_576.0)
     }
@@ -108,6 +114,11 @@ fn kernel(watched: &[Watched]) -> Vec<Figure> {
             spread(&each(Watched::runs_per_token), 1),
             "",
         ),
+        figure(
+            "BPF run time per kilobyte taken, us",
+            spread(&each(|window| window.per_kilobyte(window.own.kernel_ns)), 2),
+            "",
+        ),
         figure("BPF run time per run, ns", spread(&each(Watched::ns_per_run), 0), ""),
     ]
 }
@@ -162,13 +173,18 @@ mod tests {
 
     #[test]
     fn costs_are_per_token_and_per_request() {
-        let own =
-            SelfStats { kernel_ns: Some(200_000), watch_cpu_ns: Some(1_000_000), ..SelfStats::default() };
+        let own = SelfStats {
+            kernel_ns: Some(200_000),
+            bytes: Some(20_480),
+            watch_cpu_ns: Some(1_000_000),
+            ..SelfStats::default()
+        };
         let watched = Watched { got: got(99.0), whole: got(100.0), own };
         let figures = each(std::slice::from_ref(&watched), &watched, 256);
         let value = |what: &str| figures.iter().find(|f| f.what.starts_with(what)).unwrap().value.clone();
         assert!(value("BPF run time per output token").starts_with("2.00 "));
         assert!(value("BPF run time per request").starts_with("20.0 "));
+        assert!(value("BPF run time per kilobyte taken").starts_with("10.00 "));
         assert!(value("agent CPU").starts_with("10.00 "));
         assert_eq!(value("detach"), "not measured");
     }

@@ -224,11 +224,11 @@ mod tests {
         assert!(library(&files[0], &BTreeSet::new()).unwrap_err().contains("cannot open /nowhere/python3"));
     }
 
-    /// The library of the Python that is installed here, wherever that keeps it.
-    #[test]
-    fn this_machines_python_is_probed_at_the_functions_it_calls() {
+    /// What is found in the Python that is installed here, while it is where the script ends.
+    fn in_python(script: &str) -> Result<Vec<Library>, String> {
+        let script = format!("import ssl, sys\n{script}\nprint('x', flush=True); sys.stdin.read()");
         let mut python = std::process::Command::new("python3")
-            .args(["-c", "import ssl, sys; print('x', flush=True); sys.stdin.read()"])
+            .args(["-c", &script])
             .stdin(std::process::Stdio::piped())
             .stdout(std::process::Stdio::piped())
             .spawn()
@@ -238,10 +238,33 @@ mod tests {
         let found = find(&Proc::system(), Pid(python.id()));
         drop(python.stdin.take());
         python.wait().unwrap();
+        found
+    }
+
+    #[test]
+    fn this_machines_python_is_probed_at_the_functions_it_calls() {
+        let found = in_python("");
         let [library] = found.as_deref().unwrap() else { panic!("{found:?}") };
         assert_eq!(library.names(), "SSL_read_ex, SSL_write_ex, SSL_free");
         for function in &library.functions {
             assert_eq!(function.returns.is_empty(), function.call == Call::SslFree, "{library:?}");
         }
+    }
+
+    /// Which of two of one name Python's module is bound to only its loader knows; one of another name it is not.
+    #[test]
+    fn of_several_libraries_in_a_process_those_of_the_name_that_python_needs_are_probed() {
+        let folder = tempfile::tempdir().unwrap();
+        let copies = ["libssl_other.so", "libssl.so.3"].map(|name| folder.path().join(name));
+        let load = format!(
+            "import ctypes, shutil\n\
+             own = next(line.split()[-1] for line in open('/proc/self/maps') if '/libssl' in line)\n\
+             for copy in {:?}, {:?}: ctypes.CDLL(shutil.copy(own, copy))",
+            copies[0], copies[1]
+        );
+        let found = in_python(&load).unwrap();
+        let paths: Vec<_> = found.iter().map(|library| library.path.as_path()).collect();
+        assert_eq!(paths.len(), 2, "{paths:?}");
+        assert!(paths.contains(&copies[1].as_path()) && !paths.contains(&copies[0].as_path()), "{paths:?}");
     }
 }

@@ -77,19 +77,19 @@ impl fmt::Display for Beside {
 }
 
 /// A count and its noun.
-fn counted(count: u64, noun: &str) -> String {
+fn counted(count: u64, noun: &str) -> impl fmt::Display {
     let plural = if count == 1 { "" } else { "s" };
-    format!("{count} {noun}{plural}")
+    fmt::from_fn(move |f| write!(f, "{count} {noun}{plural}"))
 }
 
 /// Milliseconds, with a decimal where there are few.
-fn millis(time: Nanos) -> String {
+fn millis(time: Nanos) -> impl fmt::Display {
     if time < Nanos::from_millis(10) { decimal(time, MILLI, 1) } else { decimal(time, MILLI, 0) }
 }
 
 /// Seconds, with as many decimals as say something.
 #[must_use]
-pub fn seconds(time: Nanos) -> String {
+pub fn seconds(time: Nanos) -> impl fmt::Display {
     match time {
         long if long >= Nanos::from_millis(100_000) => decimal(time, SECOND, 0),
         some if some >= Nanos::from_millis(100) => decimal(time, SECOND, 2),
@@ -103,24 +103,24 @@ const MILLI: u64 = 1_000_000;
 
 /// A time in units of so many nanoseconds, rounded. Whole numbers: each request's sentence has dozens, and a float takes ten
 /// times as long to write.
-fn decimal(time: Nanos, unit: u64, places: u32) -> String {
+fn decimal(time: Nanos, unit: u64, places: u32) -> impl fmt::Display {
     let scale = 10_u64.pow(places);
     let step = unit / scale;
     let rounded = time.0.saturating_add(step / 2) / step;
-    let whole = rounded / scale;
-    match usize::try_from(places) {
-        Ok(places @ 1..) => format!("{whole}.{:0places$}", rounded % scale),
-        Ok(0) | Err(_) => whole.to_string(),
-    }
+    fmt::from_fn(move |f| match usize::try_from(places) {
+        Ok(places @ 1..) => write!(f, "{}.{:0places$}", rounded / scale, rounded % scale),
+        Ok(0) | Err(_) => write!(f, "{rounded}"),
+    })
 }
 
 /// Notes in brackets, or nothing.
-fn brackets(notes: &[Note]) -> String {
-    if notes.is_empty() {
-        return String::new();
-    }
-    let words: Vec<String> = notes.iter().map(ToString::to_string).collect();
-    format!(" ({})", words.join(", "))
+fn brackets(notes: &[Note]) -> impl fmt::Display {
+    fmt::from_fn(move |f| {
+        for (place, note) in notes.iter().enumerate() {
+            write!(f, "{}{note}", if place == 0 { " (" } else { ", " })?;
+        }
+        if notes.is_empty() { Ok(()) } else { f.write_str(")") }
+    })
 }
 
 /// `NAME 2.31 s = 1.62 queue (...) + 0.41 prefill (...)`.

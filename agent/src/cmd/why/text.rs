@@ -62,10 +62,10 @@ fn doubts(text: &mut String, verdict: &Verdict) {
 
 fn row(text: &mut String, verdict: &Verdict, slice: &Slice) {
     let Slice { part, from, to, took, before_first: _, notes } = slice;
-    let since = |at: enginetap_core::time::MonoTime| seconds(at.since(verdict.begun));
+    let since = |at: enginetap_core::time::MonoTime| seconds(at.since(verdict.begun)).to_string();
     let notes: Vec<String> = notes.iter().map(Note::to_string).collect();
     let notes = if notes.is_empty() { String::new() } else { format!(": {}", notes.join(", ")) };
-    let (from, to, took) = (since(*from), since(*to), seconds(*took));
+    let (from, to, took) = (since(*from), since(*to), seconds(*took).to_string());
     let _ = writeln!(text, "    {from:>9} {to:>9} {took:>9}  {}{notes}", part.phrase());
 }
 

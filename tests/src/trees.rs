@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use enginetap_core::model::registry::attr;
+use enginetap_core::model::span::{self, Trace};
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use serde_json::Value as Json;
@@ -112,6 +114,98 @@ pub fn native(spans: &[Span]) -> BTreeMap<String, Tree> {
         json: Json::Null,
     };
     trees(spans.iter().map(plain).collect())
+}
+
+/// The trees of traces as the pipeline gives them, by rid.
+#[must_use]
+pub fn made(traces: &[Trace]) -> BTreeMap<String, Tree> {
+    let id = |id: span::SpanId| id.to_string();
+    let plain = |span: &span::Span| Plain {
+        id: id(span.id),
+        parent: span.parent.map(id).unwrap_or_default(),
+        stage: Stage { start: span.start.0, end: span.end.0, name: span.name.to_string() },
+        rid: match span.attribute(attr::RID) {
+            Some(span::Value::Str(rid)) => Some(rid.to_string()),
+            _ => None,
+        },
+        json: Json::Null,
+    };
+    trees(traces.iter().flat_map(|trace| &trace.spans).map(plain).collect())
+}
+
+/// How far two moments may be apart to be called near.
+const NEAR_NS: u64 = 1_000_000;
+
+/// What became of SGLang's own stages of one name.
+#[derive(Debug, Default)]
+pub struct Compared {
+    /// Requests that have as many of them as SGLang says.
+    pub as_many: usize,
+    /// Requests that do not.
+    pub other: usize,
+    /// How far apart begins are, and ends, in nanoseconds.
+    apart: [Vec<u64>; 2],
+}
+
+impl Compared {
+    fn of(&mut self, ours: &[&Stage], theirs: &[&Stage]) {
+        if ours.len() != theirs.len() {
+            self.other += 1;
+            return;
+        }
+        self.as_many += 1;
+        for (ours, theirs) in ours.iter().zip(theirs) {
+            let ends = [ours.start.abs_diff(theirs.start), ours.end.abs_diff(theirs.end)];
+            self.apart.iter_mut().zip(ends).for_each(|(apart, ns)| apart.push(ns));
+        }
+    }
+
+    /// Of a hundred requests, how many have as many.
+    #[must_use]
+    pub fn counts(&self) -> usize {
+        self.as_many * 100 / (self.as_many + self.other).max(1)
+    }
+
+    /// Of a hundred begins, and of a hundred ends, how many are within a millisecond.
+    #[must_use]
+    pub fn near(&self) -> [usize; 2] {
+        let near = |apart: &Vec<u64>| apart.iter().filter(|apart| **apart <= NEAR_NS).count();
+        [0, 1].map(|end| near(&self.apart[end]) * 100 / self.apart[end].len().max(1))
+    }
+
+    /// Prints it.
+    pub fn tell(&mut self, name: &str) {
+        let Self { as_many, other, apart } = self;
+        println!("{name}: {as_many} requests as SGLang, {other} not");
+        for (which, apart) in ["begins", "ends"].into_iter().zip(apart) {
+            apart.sort_unstable();
+            let at = |percent: usize| apart.get(apart.len() * percent / 100).map_or(0, |ns| ns / 1_000);
+            let near = apart.iter().filter(|apart| **apart <= NEAR_NS).count();
+            let (all, half, most) = (apart.len(), at(50), at(90));
+            println!("    {near} of {all} {which} within 1 ms, apart p50 {half} us, p90 {most} us");
+        }
+    }
+}
+
+/// SGLang's own stages beside ours, by name; and the requests of its that we did not see.
+#[must_use]
+pub fn compare(
+    ours: &BTreeMap<String, Tree>,
+    theirs: &BTreeMap<String, Tree>,
+) -> (BTreeMap<String, Compared>, Vec<String>) {
+    let mut by_name = BTreeMap::<String, Compared>::new();
+    let mut unseen = Vec::new();
+    // A request that is refused before it is sent to the scheduler has a span of SGLang's, and no stage.
+    for (rid, theirs) in theirs.iter().filter(|(_, tree)| !tree.stages("request_process").is_empty()) {
+        let Some(ours) = ours.get(rid) else {
+            unseen.push(format!("{rid} {:?}", theirs.counts()));
+            continue;
+        };
+        for (name, theirs) in theirs.by_name() {
+            by_name.entry(name.clone()).or_default().of(&ours.stages(&name), &theirs);
+        }
+    }
+    (by_name, unseen)
 }
 
 fn attribute(span: &Span, key: &str) -> Option<String> {

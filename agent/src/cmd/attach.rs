@@ -65,7 +65,8 @@ pub(super) fn plan(
 pub(super) fn session(plan: Plan, feed: Feed) -> Result<Figures> {
     let runtime = runtime()?;
     let _entered = runtime.enter();
-    let live = Live::attach(plan, feed)?;
+    let mut live = Live::attach(plan, feed)?;
+    runtime.block_on(live.ready())?;
     // On standard error: standard output is the results'.
     eprintln!("enginetap: {live}; Ctrl-C detaches");
     runtime.block_on(live.run())

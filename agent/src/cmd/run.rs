@@ -57,7 +57,8 @@ pub fn run(args: &Run) -> Result<Exit> {
         orders: Some(orders),
         gpus: own.nvml.clone(),
     };
-    let live = Live::attach(plan, feed)?;
+    let mut live = Live::attach(plan, feed)?;
+    runtime.block_on(live.ready())?;
     eprintln!("enginetap: {live}; servers that start later are followed");
     if let Some(address) = metrics {
         eprintln!("enginetap: metrics and health at http://{address}");

@@ -41,6 +41,9 @@ const STATES: Duration = Duration::from_millis(500);
 /// How often the metrics are handed to the sinks, which have periods of their own.
 const METRICS: Duration = Duration::from_secs(1);
 
+/// How long an attach waits for engines' objects to be found.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// What a session is to do.
 pub struct Plan {
     /// Which servers.
@@ -82,6 +85,8 @@ pub struct Live {
     gpus: Gpus,
     owners: Owners,
     waits: waits::Watch,
+    /// When the attach began.
+    begun: Instant,
 }
 
 /// Why the loop ended.
@@ -125,12 +130,44 @@ impl Live {
             gpus,
             owners: Owners::default(),
             waits: waits::Watch::default(),
+            begun,
         };
         live.feed.fact(Fact::Clock(clock()));
         live.look()?;
         live.figures.attach_ms = begun.elapsed().as_secs_f64() * 1e3;
         live.figures.attach_cpu_ns = Cpu::total().0;
         Ok(live)
+    }
+
+    /// Goes on once the engines' objects are found, or a second is over: what runs before is seen without them.
+    ///
+    /// # Errors
+    /// When the kernel side breaks.
+    pub async fn ready(&mut self) -> Result<()> {
+        if self.objects.is_idle() {
+            return Ok(());
+        }
+        let mut settled = self.objects.settled();
+        let mut end = Box::pin(tokio::time::sleep(PATIENCE));
+        loop {
+            tokio::select! {
+                biased;
+                told = &mut settled => {
+                    self.figures.objects_ms = told.is_ok().then(|| self.begun.elapsed().as_secs_f64() * 1e3);
+                    return Ok(());
+                }
+                () = &mut end => {
+                    log::warn!(
+                        "not all engines' objects are found yet: of requests that run now, some of what only those \
+                         tell will be missing; they are looked for further"
+                    );
+                    return Ok(());
+                }
+                report = self.objects.next() => self.take(report),
+                // Nothing is to be lost meanwhile.
+                ready = self.probe.ready() => { ready?; self.drain(); self.judge()?; }
+            }
+        }
     }
 
     /// Runs until a signal, the end of its time, or of its servers; then detaches and flushes.
@@ -412,7 +449,8 @@ impl fmt::Display for Live {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let servers = self.follow.count();
         let plural = if servers == 1 { "" } else { "s" };
-        write!(f, "attached to {servers} server{plural} in {:.0} ms", self.figures.attach_ms)
+        write!(f, "attached to {servers} server{plural} in {:.0} ms", self.figures.attach_ms)?;
+        self.figures.objects_ms.map_or(Ok(()), |ms| write!(f, ", objects found after {ms:.0} ms"))
     }
 }
 

@@ -13,7 +13,7 @@ use enginetap_core::capture::record::{Body, Mark, Record};
 use enginetap_core::ids::Pid;
 use enginetap_core::loss::Losses;
 use enginetap_core::time::{MonoTime, Nanos};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use super::clock;
 use crate::discover::proc::Proc;
@@ -66,6 +66,8 @@ enum Order {
     Wake(Pid),
     /// A scheduler began a forward.
     Mark { pid: Pid, at: MonoTime },
+    /// Say so when the objects of every process are found or given up.
+    Settle(oneshot::Sender<()>),
 }
 
 /// The reading of engines' objects.
@@ -93,7 +95,7 @@ impl Objects {
         let (sender, reports) = mpsc::channel(REPORTS);
         let proc = proc.clone();
         let thread = std::thread::Builder::new().name("enginetap-objs".to_owned());
-        let thread = thread.spawn(move || Reader { proc, targets: Vec::new() }.run(&taken, &sender))?;
+        let thread = thread.spawn(move || Reader::new(proc).run(&taken, &sender))?;
         Ok(Self {
             orders: Some(orders),
             reports,
@@ -162,6 +164,18 @@ impl Objects {
         std::mem::take(&mut self.stepped)
     }
 
+    /// Whether there is nothing to read.
+    pub fn is_idle(&self) -> bool {
+        self.read.is_empty()
+    }
+
+    /// Comes when the objects of every process that is to be read are found, or cannot be.
+    pub fn settled(&self) -> oneshot::Receiver<()> {
+        let (settled, answer) = oneshot::channel();
+        self.tell(Order::Settle(settled));
+        answer
+    }
+
     /// The next report. Never comes where nothing is read.
     pub async fn next(&mut self) -> Report {
         match self.reports.recv().await {
@@ -194,9 +208,15 @@ impl Objects {
 struct Reader {
     proc: Proc,
     targets: Vec<Target>,
+    /// Who asked to be told when all are found.
+    asked: Vec<oneshot::Sender<()>>,
 }
 
 impl Reader {
+    fn new(proc: Proc) -> Self {
+        Self { proc, targets: Vec::new(), asked: Vec::new() }
+    }
+
     fn run(mut self, orders: &Receiver<Order>, reports: &mpsc::Sender<Report>) {
         loop {
             match orders.recv_timeout(self.pause()) {
@@ -213,6 +233,10 @@ impl Reader {
                 if report.cost > Nanos(0) && reports.blocking_send(report).is_err() {
                     return;
                 }
+            }
+            if !self.targets.iter().any(Target::sought) {
+                // Who asked may have gone on without.
+                self.asked.drain(..).for_each(|asked| asked.send(()).unwrap_or_default());
             }
         }
     }
@@ -244,6 +268,7 @@ impl Reader {
                     .filter(|target| target.is(pid))
                     .for_each(|target| target.mark(at, now));
             }
+            Order::Settle(asked) => self.asked.push(asked),
         }
     }
 }

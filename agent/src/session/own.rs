@@ -13,6 +13,9 @@ use serde::Serialize;
 pub struct Figures {
     /// Milliseconds from the start until the first probe was live and the first server watched.
     pub attach_ms: f64,
+    /// Milliseconds from the start until the engines' own objects were found, where some are read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub objects_ms: Option<f64>,
     /// Milliseconds from the decision to stop until nothing of ours was in the kernel any more.
     pub detach_ms: f64,
     /// Records read.

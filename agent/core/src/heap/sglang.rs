@@ -4,6 +4,7 @@
 //! read. Seen on 0.4.9, 0.5.6, 0.5.10 and 0.5.23.
 
 mod frontend;
+mod kept;
 mod load;
 pub(super) mod parts;
 mod plan;

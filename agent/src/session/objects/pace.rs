@@ -5,6 +5,8 @@ use enginetap_core::time::{MonoTime, Nanos};
 
 /// While nothing happens.
 const IDLE: Nanos = Nanos::from_millis(1000);
+/// Where it was not found at once.
+const SOON: Nanos = Nanos::from_millis(100);
 /// Work is expected for so long after a sign of it.
 const AWAKE: Nanos = Nanos::from_millis(200);
 /// While forwards' starts are told, besides them.
@@ -67,6 +69,11 @@ impl Pace {
             self.pause()
         };
         self.next = now.plus(pause);
+    }
+
+    /// It is to be looked for again soon.
+    pub fn soon(&mut self, now: MonoTime) {
+        self.next = now.plus(SOON);
     }
 
     /// It is to be looked for again after a while.

@@ -22,6 +22,8 @@ const FRONTEND: Nanos = Nanos::from_millis(10);
 /// Most pieces of memory read in a second: a third of a core.
 const PIECES: u64 = 400_000;
 const SECOND: Nanos = Nanos::from_secs(1);
+/// For so long a process is looked into again soon where its object was not found at once: it was at work.
+const EAGER: Nanos = Nanos::from_secs(1);
 
 /// What a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +63,8 @@ pub(super) struct Target {
     what: What,
     steps: bool,
     state: State,
+    /// Since when it is to be read.
+    since: MonoTime,
     pace: Pace,
     /// The forward's start to be read for.
     mark: Option<MonoTime>,
@@ -83,6 +87,7 @@ impl Target {
             what,
             steps,
             state: State::Sought,
+            since: now,
             pace: Pace::new(fast, now),
             mark: None,
             told: Refusals::default(),
@@ -93,6 +98,11 @@ impl Target {
 
     pub fn identity(&self) -> (Pid, What) {
         (self.pid, self.what)
+    }
+
+    /// Whether its object is still looked for.
+    pub fn sought(&self) -> bool {
+        matches!(self.state, State::Sought)
     }
 
     pub fn is(&self, pid: Pid) -> bool {
@@ -112,13 +122,13 @@ impl Target {
     }
 
     pub fn wake(&mut self, now: MonoTime) {
-        if !matches!(self.state, State::Sought) {
+        if !self.sought() {
             self.pace.wake(now);
         }
     }
 
     pub fn mark(&mut self, at: MonoTime, now: MonoTime) {
-        if self.what != What::Scheduler || matches!(self.state, State::Sought) {
+        if self.what != What::Scheduler || self.sought() {
             return;
         }
         // One that waits is overtaken: its step's moments are read with this one's, its members are not.
@@ -135,8 +145,8 @@ impl Target {
             State::Off => return report,
             State::Sought => {
                 self.find(proc);
-                if matches!(self.state, State::Sought) {
-                    self.pace.later(clock().mono);
+                if self.sought() {
+                    self.again();
                     return report;
                 }
                 true
@@ -204,6 +214,16 @@ impl Target {
             Ok(None) => log::debug!("process {}: its {} is not there yet", self.pid.0, self.what.name()),
             Err(Unreadable::Ended(_)) => self.state = State::Off,
             Err(error) => self.off(&error.to_string()),
+        }
+    }
+
+    /// Sets when it is looked into again.
+    fn again(&mut self) {
+        let now = clock().mono;
+        if now.since(self.since) < EAGER {
+            self.pace.soon(now);
+        } else {
+            self.pace.later(now);
         }
     }
 

@@ -239,6 +239,8 @@ pub enum Place {
     Prealloc,
     /// PD decode node: its KV cache is on its way.
     Transfer,
+    /// In no list any more, but in a batch that the scheduler keeps for a while: most likely it has ended.
+    Kept,
 }
 
 /// A request as it stood in the scheduler's objects.
@@ -320,6 +322,10 @@ pub struct Snapshot {
     /// Requests in that batch, where the reading was made for a mark: who takes part in the step.
     #[serde(default)]
     pub members: Vec<String>,
+    /// When that batch was handed to the model (`ScheduleBatch.launch_ts`, 0.5.20 on), where the reading was made for a
+    /// mark.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launched: Option<EngineTime>,
     /// The scheduler's state, where it changed and no better source is there.
     #[serde(default)]
     pub load: Option<SglangLoad>,

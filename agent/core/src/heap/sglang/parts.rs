@@ -66,7 +66,7 @@ pub(super) fn moments<T>(
 
 /// A moment: `None` where it has not come (0, `None`) or is of another clock (Unix time); refused where no clock of the
 /// machine can have shown it.
-fn moment(value: &Value, now: MonoTime) -> Result<Option<EngineTime>, Refusal> {
+pub(super) fn moment(value: &Value, now: MonoTime) -> Result<Option<EngineTime>, Refusal> {
     let now = now.engine().0;
     match value.number() {
         None if *value == Value::None => Ok(None),

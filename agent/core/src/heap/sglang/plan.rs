@@ -43,11 +43,16 @@ pub(super) const BATCHES: &[(Path, Path)] = &[
     (&["cur_batch", "forward_mode", "_name_"], &["cur_batch", "reqs"]),
     (&["cur_batch_for_debug", "forward_mode", "_name_"], &["cur_batch_for_debug", "reqs"]),
 ];
+/// When that batch was handed to the model (0.5.20 on), right after it was planned.
+pub(super) const LAUNCHES: [Path; 2] = [&["cur_batch", "launch_ts"], &["cur_batch_for_debug", "launch_ts"]];
 /// Forwards launched.
 pub(super) const FORWARDS: Path = &["forward_ct"];
 
 /// A moment of a request's `time_stats` and where it belongs.
 pub(super) type Moment<T> = (&'static str, fn(&mut T) -> &mut Option<EngineTime>);
+
+/// When a request ended.
+pub(super) const COMPLETED: Moment<ReqTimes> = ("completion_time", |times| &mut times.completed);
 
 /// `SchedulerReqTimeStats` (0.5.10 on), `TimeStats` (before).
 pub(super) const TIMES: &[Moment<ReqTimes>] = &[
@@ -57,7 +62,7 @@ pub(super) const TIMES: &[Moment<ReqTimes>] = &[
     ("last_forward_entry_time", |times| &mut times.last_forward),
     ("prefill_finished_time", |times| &mut times.prefill_finished),
     ("last_prefill_finished_time", |times| &mut times.last_prefill_finished),
-    ("completion_time", |times| &mut times.completed),
+    COMPLETED,
     ("prefill_bootstrap_queue_entry_time", |times| &mut times.bootstrap_queued),
     ("prefill_transfer_queue_entry_time", |times| &mut times.transfer_queued),
     ("prefill_kv_transfer_finish_time", |times| &mut times.transfer_finished),
@@ -107,10 +112,13 @@ pub(super) const REQ_LENGTHS: &[Length] = &[
     ("output_ids", |request| &mut request.output_tokens, true),
 ];
 
+/// How often a request was sent back to the queue.
+pub(super) const RETURNS: Count = ("retraction_count", |request| &mut request.retractions);
+
 /// Numbers that are numbers.
 pub(super) const REQ_COUNTS: &[Count] = &[
     ("cached_tokens", |request| &mut request.cached_tokens),
-    ("retraction_count", |request| &mut request.retractions),
+    RETURNS,
     ("spec_verify_ct", |request| &mut request.spec_verify_steps),
     ("spec_accepted_tokens", |request| &mut request.spec_accepted),
     ("spec_num_correct_drafts", |request| &mut request.spec_accepted),

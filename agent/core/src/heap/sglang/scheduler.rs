@@ -2,8 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::kept;
 use super::load::LoadReading;
-use super::plan::{BATCHES, CHUNKED, FORWARDS, LOOPS, Path, REQUESTS, mode};
+use super::parts::moment;
+use super::plan::{BATCHES, CHUNKED, FORWARDS, LAUNCHES, LOOPS, Path, REQUESTS, mode};
 use super::requests::{Listed, Requests};
 use crate::dialect::signal::sglang::{BatchState, Place, ReqState, SglangLoad, Snapshot};
 use crate::heap::scalars::Cell;
@@ -73,6 +75,7 @@ struct Reading {
 struct Batch {
     mode: Option<Cell>,
     forwards: Option<Cell>,
+    launched: Option<Cell>,
     members: Vec<Ref>,
 }
 
@@ -149,6 +152,7 @@ impl Scheduler {
             requests: Vec::new(),
             batch: None,
             members: Vec::new(),
+            launched: None,
             load: None,
         };
         let mut requests = 0;
@@ -158,7 +162,7 @@ impl Scheduler {
                 return Sampled { lost: true, ..Sampled::default() };
             };
             let verdicts = heap.verify();
-            requests = reading.listed.len();
+            requests = reading.listed.iter().filter(|listed| listed.place != Place::Kept).count();
             if self.take(heap, &reading, &verdicts, &mut snapshot) {
                 break;
             }
@@ -179,7 +183,8 @@ impl Scheduler {
         let mut reading = Reading { whole: true, ..Reading::default() };
         self.read_lists(heap, root, &mut reading);
         reading.load = self.load_due(at).then(|| LoadReading::read(heap, root));
-        reading.requests = Requests::read(heap, &mut reading.listed, self.steps);
+        let known = |object| self.known.get(self.by_object.get(&object)?);
+        reading.requests = Requests::read(heap, &mut reading.listed, self.steps, known);
         Ok(reading)
     }
 
@@ -187,8 +192,11 @@ impl Scheduler {
     fn read_lists<M: Memory>(&self, heap: &mut Heap<M>, root: Ref, reading: &mut Reading) {
         let mut paths: Vec<Path> = self.places.iter().map(|(_, path)| *path).collect();
         let modes = BATCHES.iter().filter(|(_, reqs)| self.places.iter().any(|(_, path)| path == reqs));
-        paths.extend(modes.map(|(mode, _)| *mode).chain([CHUNKED, FORWARDS]));
+        paths.extend(modes.map(|(mode, _)| *mode));
+        paths.extend([CHUNKED, FORWARDS].into_iter().chain(LAUNCHES).chain(kept::PATHS));
         let mut ends = heap.paths(root, &paths);
+        let kept = ends.split_off(ends.len().saturating_sub(kept::PATHS.len()));
+        let launches = ends.split_off(ends.len().saturating_sub(LAUNCHES.len()));
         let forwards = ends.pop().unwrap_or(Ok(None));
         let chunked = ends.pop().unwrap_or(Ok(None));
         let modes = ends.split_off(self.places.len().min(ends.len()));
@@ -208,13 +216,19 @@ impl Scheduler {
             }
         }
         if let Ok(Some(object)) = chunked {
-            reading.chunked(object, &seen);
+            reading.chunked(object, &mut seen);
         }
-        let mode = modes.into_iter().find_map(|end| end.ok()?);
-        let wanted: Vec<Ref> = [mode, forwards.ok().flatten()].into_iter().flatten().collect();
-        let mut cells = heap.scalars(&wanted).into_iter();
-        reading.batch.mode = mode.and_then(|_| cells.next()?.ok());
-        reading.batch.forwards = cells.next().and_then(Result::ok);
+        let kept = kept::lists(heap, kept);
+        for items in heap.items(&kept).into_iter().flatten() {
+            reading.kept(items, &mut seen);
+        }
+        let first = |ends: Vec<Result<Option<Ref>, Refusal>>| ends.into_iter().find_map(|end| end.ok()?);
+        let (mode, launched) = (first(modes), first(launches));
+        let wanted = [mode, forwards.ok().flatten(), launched];
+        let mut cells = heap.scalars(&wanted.into_iter().flatten().collect::<Vec<_>>()).into_iter();
+        let [mode, forwards, launched] = wanted.map(|wanted| wanted.and_then(|_| cells.next()?.ok()));
+        let members = std::mem::take(&mut reading.batch.members);
+        reading.batch = Batch { mode, forwards, launched, members };
     }
 
     /// Takes over what is to be believed; whether all of it was.
@@ -230,7 +244,8 @@ impl Scheduler {
         let mut by_object = HashMap::with_capacity(reading.listed.len());
         for (number, listed) in reading.listed.iter().enumerate() {
             let addr = listed.object.addr;
-            match reading.requests.state(number, listed.place, verdicts, snapshot.at) {
+            let known = |rid: &str| self.known.get(rid);
+            match reading.requests.state(number, listed.place, verdicts, snapshot.at, known) {
                 Ok(Some(state)) => {
                     by_object.insert(addr, state.rid.clone());
                     self.changed(state, snapshot);
@@ -243,6 +258,8 @@ impl Scheduler {
                     // It is the one that was there before, most likely; its moments wait for the next reading.
                     let before = self.by_object.get(&addr).cloned();
                     named &= before.is_some();
+                    // What is known of it is not built upon.
+                    before.as_ref().map(|rid| self.known.remove(rid));
                     by_object.extend(before.map(|rid| (addr, rid)));
                     whole = false;
                 }
@@ -289,7 +306,7 @@ impl Scheduler {
         by_object: &HashMap<Addr, String>,
         snapshot: &mut Snapshot,
     ) {
-        let Batch { mode: name, forwards, members } = &reading.batch;
+        let Batch { mode: name, forwards, launched, members } = &reading.batch;
         let Some(cell) = name.as_ref().filter(|cell| cell.good(verdicts)) else { return };
         let Some(mode) = cell.value.text().and_then(mode) else { return };
         if members.first().is_some_and(|first| !verdicts.good(first.seen)) {
@@ -300,6 +317,8 @@ impl Scheduler {
         let size = u32::try_from(members.len()).unwrap_or(u32::MAX);
         let batch = BatchState { mode, size, forward_count };
         if snapshot.mark.is_some() {
+            let launched = launched.as_ref().filter(good);
+            snapshot.launched = launched.and_then(|cell| moment(&cell.value, snapshot.at).ok()?);
             snapshot.members =
                 members.iter().filter_map(|member| by_object.get(&member.addr).cloned()).collect();
         }
@@ -338,9 +357,20 @@ impl Reading {
         }
     }
 
+    /// Takes in what is in no list, of a batch that is kept.
+    fn kept(&mut self, items: Vec<Ref>, seen: &mut HashMap<Addr, usize>) {
+        for object in items {
+            if !seen.contains_key(&object.addr) && self.listed.len() < REQUESTS_LIMIT {
+                seen.insert(object.addr, self.listed.len());
+                self.listed.push(Listed { place: Place::Kept, object });
+            }
+        }
+    }
+
     /// The request whose prefill goes on stands in a batch, too, or nowhere else.
-    fn chunked(&mut self, object: Ref, seen: &HashMap<Addr, usize>) {
-        match seen.get(&object.addr).and_then(|number| self.listed.get_mut(*number)) {
+    fn chunked(&mut self, object: Ref, seen: &mut HashMap<Addr, usize>) {
+        let number = *seen.entry(object.addr).or_insert(self.listed.len());
+        match self.listed.get_mut(number) {
             Some(listed) => listed.place = Place::Chunked,
             None => self.listed.push(Listed { place: Place::Chunked, object }),
         }

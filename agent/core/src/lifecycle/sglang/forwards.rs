@@ -13,6 +13,10 @@ use crate::time::{EngineTime, MonoTime, Nanos};
 const MAX_FORWARDS: usize = 65_536;
 /// A message leaves by another thread, which may be late by this much.
 const LATE: Nanos = Nanos::from_millis(2);
+/// Of so many forwards it is remembered how long before their begin they were launched.
+const LEADS: usize = 31;
+/// No forward is launched longer before it begins: it was another one's launch.
+const LEAD: Nanos = Nanos::from_millis(100);
 /// No forward takes less: what is told earlier after its begin is of the one before.
 const SHORTEST: Nanos = Nanos::from_millis(1);
 
@@ -35,6 +39,8 @@ pub(super) struct Forwards {
     told: Moments,
     /// Whether it reports its prefills: then what it does not report is none.
     reports: bool,
+    /// By how much forwards were handed to the model before they began, of the newest of which that was told.
+    leads: VecDeque<Nanos>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -103,6 +109,30 @@ impl Forwards {
             self.counted_from = Some(self.counted_from.map_or(from, |known| known.min(from)));
         }
         self.count(count, batch.mode);
+    }
+
+    /// A forward was handed to the model at this moment: the first that began after it.
+    pub fn launched(&mut self, at: Option<EngineTime>) {
+        let Some(at) = at.map(EngineTime::mono) else { return };
+        let Some(began) = self.first_after(at).and_then(|index| self.began_at(index)) else { return };
+        let lead = began.since(at);
+        if lead < LEAD {
+            self.leads.push_back(lead);
+        }
+        if self.leads.len() > LEADS {
+            self.leads.pop_front();
+        }
+    }
+
+    /// When a forward was handed to the model, by how long before their begin others were.
+    pub fn launched_at(&self, index: usize) -> Option<Moment> {
+        let began = self.began_at(index)?;
+        let mut leads: Vec<Nanos> = self.leads.iter().copied().collect();
+        leads.sort_unstable();
+        let lead = leads.get(leads.len() / 2).copied().unwrap_or_default();
+        let before = index.checked_sub(1).and_then(|before| self.began_at(before)).unwrap_or(MonoTime(0));
+        let at = MonoTime(began.0.saturating_sub(lead.0)).max(before);
+        Some(Moment::seen(at, Source::Estimate))
     }
 
     /// What the forward of this number, by the scheduler's count, did.
@@ -236,10 +266,9 @@ impl Forwards {
     }
 
     /// The newest that may have been a step of decoding before a moment.
-    pub fn before(&self, at: EngineTime, skip: usize) -> Option<Moment> {
+    pub fn before(&self, at: EngineTime, skip: usize) -> Option<usize> {
         let end = self.marks.partition_point(|forward| forward.at.engine() < at);
-        let index = (0..end).rev().filter(|index| self.decodes(*index)).nth(skip)?;
-        Some(Moment::seen(self.began_at(index)?, Source::Estimate))
+        (0..end).rev().filter(|index| self.decodes(*index)).nth(skip)
     }
 }
 

@@ -9,7 +9,7 @@ pub(super) enum Source {
     Estimate,
     /// A message at the frontend's end: later by the detokenizer and two sockets.
     Frontend,
-    /// A message at the scheduler's end: later by the rest of the step's bookkeeping, well under a millisecond.
+    /// A message at the scheduler's end, or the launch of a batch: later by some bookkeeping, well under a millisecond.
     Scheduler,
     /// The engine itself, by its message or its objects: exact.
     Engine,
@@ -31,6 +31,11 @@ impl Moment {
     /// Whether the engine told it.
     pub fn exact(self) -> bool {
         self.source == Source::Engine
+    }
+
+    /// Whether the engine told it, or a moment right after it.
+    pub fn told(self) -> bool {
+        self.source >= Source::Scheduler
     }
 
     /// The same moment, only guessed at.

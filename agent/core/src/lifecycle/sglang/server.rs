@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::forwards::Forwards;
 use super::load::Loads;
-use super::moment::Source;
+use super::moment::{Moment, Source};
 use super::request::{Ending, Request, health_check};
 use super::timeline::{Batch, Schedule};
 use super::totals::Totals;
 use super::{batch, join};
 use crate::capture::fact::{self, Parallel, Process, Role};
 use crate::dialect::signal::sglang::{
-    FrontendSnapshot, FrontendTimes, Hop, LoadSource, SglangFinish, SglangOutput, SglangRequest,
+    FrontendSnapshot, FrontendTimes, Hop, LoadSource, Place, SglangFinish, SglangOutput, SglangRequest,
     SglangSignal, Snapshot,
 };
 use crate::dialect::signal::{ApiDelta, ApiSignal};
@@ -342,17 +342,24 @@ impl Server {
 
     /// What a scheduler's objects held.
     pub fn snapshot(&mut self, snapshot: Snapshot, context: &mut Context<'_>) {
-        let Snapshot { pid, at, mark, requests, batch, members, load } = snapshot;
+        let Snapshot { pid, at, mark, requests, batch, members, launched, load } = snapshot;
         self.looked_into = true;
         if let (Some(mark), Some(batch)) = (mark, batch) {
             if let Some(forwards) = self.forwards.get_mut(&pid) {
                 forwards.did(mark, &batch);
+                forwards.launched(launched);
             }
             let batch = Batch { id: batch::id(&members, &batch, mark), size: batch.size, mode: batch.mode };
-            self.scheduled(pid, &members, batch, mark);
+            let begun = Moment::seen(mark, Source::Estimate);
+            let at = launched.map_or(begun, |at| Moment { at, source: Source::Scheduler });
+            self.scheduled(pid, &members, Schedule { at, batch });
         }
         for state in &requests {
             self.forwards.entry(pid).or_default().state(state);
+            // One that is kept was over before the agent came, unless it is known.
+            if state.place == Place::Kept && !self.requests.contains_key(&state.rid) {
+                continue;
+            }
             let Some(request) = self.reach(&state.rid, at, context) else { continue };
             request.touched = request.touched.max(at);
             request.prompt_tokens = state.prompt_tokens.or(request.prompt_tokens);
@@ -380,11 +387,10 @@ impl Server {
         self.forwards.entry(pid).or_default().began(at);
     }
 
-    fn scheduled(&mut self, pid: Pid, members: &[String], batch: Batch, mark: MonoTime) {
-        let at = super::moment::Moment::seen(mark, Source::Estimate);
+    fn scheduled(&mut self, pid: Pid, members: &[String], schedule: Schedule) {
         for rid in members {
             if let Some(request) = self.requests.get_mut(rid).filter(|request| request.ending.is_none()) {
-                request.schedulers.entry(pid).or_default().scheduled(Schedule { at, batch });
+                request.schedulers.entry(pid).or_default().scheduled(schedule);
             }
         }
     }

@@ -342,13 +342,13 @@ impl<'a> Cut<'a> {
         if self.run.forwards.is_empty() { told() } else { first.and_then(|index| self.planned(index)) }
     }
 
-    /// When a marked forward was planned: as the scheduler tells, else when it began.
+    /// When a marked forward was planned: as the scheduler tells, else a little before it began.
     fn planned(&self, index: usize) -> Option<Moment> {
-        let mark = Moment::seen(self.run.forwards.began_at(index)?, Source::Estimate);
+        let began = self.run.forwards.began_at(index)?.engine();
         let earlier = index.checked_sub(1).and_then(|before| self.run.forwards.began_at(before));
         let earlier = earlier.unwrap_or(MonoTime(0)).engine();
-        let told = self.plans().find(|plan| plan.exact() && plan.at > earlier && plan.at <= mark.at);
-        Some(told.unwrap_or(mark))
+        let told = self.plans().find(|plan| plan.told() && plan.at > earlier && plan.at <= began);
+        told.or_else(|| self.run.forwards.launched_at(index))
     }
 
     /// The end of the first decode step after a prefill, where it is that of the first one.
@@ -367,10 +367,7 @@ impl<'a> Cut<'a> {
 
     /// The newest marked forward before a moment but `skip`; as it was planned, where the scheduler tells.
     fn marked(&self, before: Moment, skip: usize) -> Option<Moment> {
-        let mark = self.run.forwards.before(before.at, skip)?;
-        let earlier = self.run.forwards.before(before.at, skip + 1).map_or(EngineTime(0.0), |mark| mark.at);
-        let planned = self.plans().find(|plan| plan.exact() && plan.at > earlier && plan.at <= mark.at);
-        Some(planned.unwrap_or(mark))
+        self.planned(self.run.forwards.before(before.at, skip)?)
     }
 
     /// From a round's begin to its end. A round whose begin nobody told is taken for a part of the one before.

@@ -186,7 +186,16 @@ fn state(rid: &str, times: ReqTimes, tokens: u64) -> ReqState {
 }
 
 fn snapshot(pid: Pid, at: u64, requests: Vec<ReqState>) -> Snapshot {
-    Snapshot { pid, at: ms(at), mark: None, requests, batch: None, members: Vec::new(), load: None }
+    Snapshot {
+        pid,
+        at: ms(at),
+        mark: None,
+        requests,
+        batch: None,
+        members: Vec::new(),
+        launched: None,
+        load: None,
+    }
 }
 
 /// A forward that began at `at` with these requests in its batch.

@@ -263,11 +263,16 @@ impl Timeline {
         }
     }
 
-    /// Takes the end of a decode step as the scheduler wrote it. The count of tokens beside it was read a little
-    /// later, so it may be that of the step after.
+    /// Takes the end of a decode step as the scheduler wrote it. It writes the end before it adds the token, so the
+    /// number may be that of the step before: what is read of the same end later tells.
     fn exact_step(&mut self, end: EngineTime, ordinal: u64, accepted: Option<u64>) {
         let step = Step { end: Moment { at: end, source: Source::Engine }, accepted };
-        if self.steps.values().rev().take(4).any(|known| known.end == step.end) {
+        let same = self.steps.iter().rev().take(4).find(|(_, known)| known.end == step.end);
+        if let Some(known) = same.map(|(&known, _)| known) {
+            if known < ordinal {
+                self.steps.remove(&known);
+                self.keep_step(ordinal, step);
+            }
             return;
         }
         let newest = self.steps.iter().rev().find(|(_, step)| step.end.exact()).map(|(&n, step)| (n, *step));

@@ -178,3 +178,94 @@ fn the_plan_of_a_first_step_is_not_taken_for_its_end() {
     let ends: Vec<WallTime> = loops(&the_trace(&mut lifecycle)).into_iter().map(|(_, end)| end).collect();
     assert!(!ends.contains(&wall(125)), "{ends:?}");
 }
+
+#[test]
+fn a_last_step_read_before_its_token_was_added_gets_its_number_when_it_is_read_again() {
+    let mut lifecycle = planning_ahead();
+    dispatch(&mut lifecycle, 103, handed("a", false));
+    for at in [111, 115, 121, 131] {
+        mark(&mut lifecycle, at);
+    }
+    lifecycle.snapshot(snapshot(SCHEDULER, 122, vec![state("a", times(), 1)]));
+    // No forward follows the last one, so its result is worked in at once.
+    let read = ReqTimes { last_decode_finished: sec(140), ..times() };
+    lifecycle.snapshot(snapshot(SCHEDULER, 140, vec![state("a", read, 3)]));
+    let kept = ReqState { place: Place::Kept, ..state("a", read, 4) };
+    lifecycle.snapshot(snapshot(SCHEDULER, 141, vec![kept]));
+    outputs(&mut lifecycle, 142, last("a", 4, "length"));
+    lifecycle.tick(ms(60_000));
+    let trace = the_trace(&mut lifecycle);
+    let ends: Vec<WallTime> = loops(&trace).into_iter().map(|(_, end)| end).collect();
+    assert_eq!((ends.len(), ends.last()), (3, Some(&wall(140))), "{ends:?}");
+}
+
+#[test]
+fn what_a_kept_batch_tells_of_a_request_that_ended_is_exact() {
+    let mut lifecycle = planning_ahead();
+    dispatch(&mut lifecycle, 103, handed("a", false));
+    lifecycle.snapshot(snapshot(SCHEDULER, 122, vec![state("a", times(), 1)]));
+    outputs(&mut lifecycle, 142, last("a", 4, "stop"));
+    let ended = ReqTimes { last_decode_finished: sec(140), completed: sec(141), ..times() };
+    let kept = ReqState { place: Place::Kept, ..state("a", ended, 4) };
+    lifecycle.snapshot(snapshot(SCHEDULER, 145, vec![kept]));
+    lifecycle.tick(ms(60_000));
+    let trace = the_trace(&mut lifecycle);
+    assert_eq!(span(&trace, "decode_forward").end, wall(141));
+}
+
+#[test]
+fn a_kept_request_that_nobody_knows_was_over_before_the_agent_came() {
+    let mut lifecycle = planning_ahead();
+    let ended = ReqTimes { completed: sec(121), ..times() };
+    let kept = ReqState { place: Place::Kept, ..state("a", ended, 4) };
+    lifecycle.snapshot(snapshot(SCHEDULER, 145, vec![kept]));
+    lifecycle.tick(ms(60_000));
+    assert!(lifecycle.traces().is_empty());
+}
+
+/// A forward that began at `at` and was launched before, with one request in its batch.
+fn launched(lifecycle: &mut Lifecycle, at: u64, before: u64) {
+    let batch = Some(BatchState { mode: ForwardMode::Decode, size: 1, forward_count: None });
+    lifecycle.snapshot(Snapshot {
+        mark: Some(ms(at)),
+        batch,
+        members: vec!["a".to_owned()],
+        launched: sec(before),
+        ..snapshot(SCHEDULER, at + 1, Vec::new())
+    });
+}
+
+#[test]
+fn waiting_to_be_decoded_ends_when_the_batch_was_launched() {
+    let mut lifecycle = planning_ahead();
+    dispatch(&mut lifecycle, 103, handed("a", false));
+    mark(&mut lifecycle, 111);
+    lifecycle.snapshot(snapshot(SCHEDULER, 122, vec![state("a", times(), 1)]));
+    mark(&mut lifecycle, 128);
+    launched(&mut lifecycle, 128, 125);
+    outputs(&mut lifecycle, 140, last("a", 2, "length"));
+    lifecycle.tick(ms(60_000));
+    let trace = the_trace(&mut lifecycle);
+    let waiting = span(&trace, "decode_waiting");
+    assert_eq!((waiting.start, waiting.end), (wall(120), wall(125)));
+    // The plan was a moment earlier.
+    assert!(waiting.attribute("enginetap.estimated").is_some());
+}
+
+#[test]
+fn a_forward_that_was_not_read_was_launched_as_long_before_its_begin_as_others() {
+    let mut lifecycle = planning_ahead();
+    dispatch(&mut lifecycle, 103, handed("a", false));
+    mark(&mut lifecycle, 60);
+    launched(&mut lifecycle, 60, 58);
+    mark(&mut lifecycle, 111);
+    lifecycle.snapshot(snapshot(SCHEDULER, 122, vec![state("a", times(), 1)]));
+    mark(&mut lifecycle, 128);
+    outputs(&mut lifecycle, 140, last("a", 2, "length"));
+    lifecycle.tick(ms(60_000));
+    let trace = the_trace(&mut lifecycle);
+    let waiting = span(&trace, "decode_waiting");
+    assert_eq!((waiting.start, waiting.end), (wall(120), wall(126)));
+    let estimated = Value::Strs(vec!["end".to_owned()]);
+    assert_eq!(waiting.attribute("enginetap.estimated"), Some(&estimated));
+}

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use enginetap_core::ids::SpanId;
 use enginetap_core::model::registry::attr;
 use enginetap_core::model::span::{self, Trace};
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
@@ -119,7 +120,7 @@ pub fn native(spans: &[Span]) -> BTreeMap<String, Tree> {
 /// The trees of traces as the pipeline gives them, by rid.
 #[must_use]
 pub fn made(traces: &[Trace]) -> BTreeMap<String, Tree> {
-    let id = |id: span::SpanId| id.to_string();
+    let id = |id: SpanId| id.to_string();
     let plain = |span: &span::Span| Plain {
         id: id(span.id),
         parent: span.parent.map(id).unwrap_or_default(),

@@ -21,6 +21,11 @@ use super::tree::{Family, Tree};
 /// Most bytes read of an engine's configuration file.
 const CONFIG_LIMIT: u64 = 1024 * 1024;
 
+/// What is seen of an SGLang whose frontend is Rust code inside its scheduler, and what is not.
+pub const RUST_SERVER: &str = "SGLANG_RUST_SERVER=1: HTTP, tokenizer and scheduler are one process with no messages \
+    between: seen are HTTP, the scheduler's objects and state; not seen are the stages tokenize and api_server_dispatch, \
+    and the moments at which tokens reach the frontend";
+
 /// An inference server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Instance {

@@ -14,7 +14,7 @@ use enginetap_core::why::pause::Side;
 use crate::config::layers::Scope;
 use crate::discover::adopt::{Adoption, ConnIds, STDERR, STDOUT, adopt, log};
 use crate::discover::proc::Proc;
-use crate::discover::server::{self, Instance};
+use crate::discover::server::{self, Instance, RUST_SERVER};
 use crate::discover::sockets::Sockets;
 use crate::discover::tokenizer::Tokenizer;
 use crate::discover::tree::Family;
@@ -197,6 +197,9 @@ impl Follow {
                 log::info!("following the server of pid {}", family.root.pid.0);
                 changes.scopes.push((server, self.scope(&family)));
                 let instance = Instance::of(&self.proc, family);
+                if instance.launch.sglang.as_ref().is_some_and(|sglang| sglang.rust_server) {
+                    log::warn!("{RUST_SERVER}");
+                }
                 if instance.launch.tls {
                     self.tls.insert(server);
                 }

@@ -6,6 +6,7 @@ mod collector;
 mod costs;
 mod figures;
 mod overhead;
+mod pickle;
 mod replay;
 mod ticks;
 mod why;
@@ -25,7 +26,7 @@ use figures::Figure;
 pub enum Part {
     /// A real engine under load with and without the agent, and with its own tracing.
     Overhead,
-    /// A capture through the core.
+    /// A capture through the core; of SGLang, its pickles beside CPython's unpickler too.
     Replay,
     /// Faults injected into a real engine, and whether `enginetap why` names them.
     Why,
@@ -87,6 +88,9 @@ pub fn run(options: &Options) -> Result<()> {
     }
     if options.wants(Part::Replay) {
         failed = add(&mut figures, replay::measure(&binary, options)).or(failed);
+        if options.engine == Engine::Sglang {
+            failed = add(&mut figures, pickle::measure()).or(failed);
+        }
     }
     if options.wants(Part::Why) {
         failed = add(&mut figures, why::measure(&binary, options)).or(failed);

@@ -7,7 +7,7 @@ mod frontend;
 mod kept;
 mod load;
 pub(super) mod parts;
-mod plan;
+pub(crate) mod plan;
 mod requests;
 mod scheduler;
 

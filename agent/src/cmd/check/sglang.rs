@@ -5,7 +5,7 @@ use std::str::FromStr;
 use enginetap_core::capture::fact::{Disaggregation, SglangLaunch};
 
 use super::findings::{Finding, limited, ok};
-use crate::discover::server::Instance;
+use crate::discover::server::{Instance, RUST_SERVER};
 
 /// A release, `0.5.23`; what stands behind the third number (`.post5`) is passed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -92,10 +92,7 @@ fn of_launch(told: &SglangLaunch) -> Vec<Finding> {
 }
 
 fn rust_server() -> Vec<Finding> {
-    let seen = "SGLANG_RUST_SERVER=1: HTTP, tokenizer and scheduler are one process with no messages between: seen \
-                are HTTP, the scheduler's objects and state; not seen are the stages tokenize and \
-                api_server_dispatch, and the moments at which tokens reach the frontend";
-    vec![limited("frontend", seen, "start it without SGLANG_RUST_SERVER to see them")]
+    vec![limited("frontend", RUST_SERVER, "start it without SGLANG_RUST_SERVER to see them")]
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! How often a process is read: at each forward's start where one is told of, else often while it works, seldom while
-//! it does not, and never so often that it costs more than its share of a core.
+//! it does not, and in the long run never so often that it costs more than its share of a core.
 
 use enginetap_core::time::{MonoTime, Nanos};
 
@@ -7,14 +7,17 @@ use enginetap_core::time::{MonoTime, Nanos};
 const IDLE: Nanos = Nanos::from_millis(1000);
 /// Where it was not found at once.
 const SOON: Nanos = Nanos::from_millis(100);
-/// Work is expected for so long after a sign of it.
+/// Work is expected for so long after a sign of it. A process that works is read as often at the least, whatever it
+/// cost: one reading that met a machine at its limits must not make it blind to whole requests.
 const AWAKE: Nanos = Nanos::from_millis(200);
 /// While forwards' starts are told, besides them.
 const BESIDE: Nanos = Nanos::from_millis(50);
 /// One reading in so many times its own CPU time: 5 % of a core.
 const SHARE: u64 = 20;
-/// The same for readings that a forward's start asks for: 12 %.
+/// The same while forwards' starts ask for readings: 12 %.
 const MARK_SHARE: u64 = 8;
+/// CPU time that may be spent at once after a rest.
+const BURST: Nanos = Nanos::from_millis(10);
 
 /// When a process is to be read.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +26,8 @@ pub(super) struct Pace {
     fast: Nanos,
     next: MonoTime,
     ended: MonoTime,
-    cost: Nanos,
+    /// CPU time spent beyond its share, when the last reading ended.
+    debt: Nanos,
     woken: Option<MonoTime>,
     marked: Option<MonoTime>,
     /// Whether it had requests when it was read last.
@@ -33,7 +37,7 @@ pub(super) struct Pace {
 impl Pace {
     /// To be read at once, then every `fast` while it works.
     pub fn new(fast: Nanos, now: MonoTime) -> Self {
-        Self { fast, next: now, ended: now, cost: Nanos(0), woken: None, marked: None, works: false }
+        Self { fast, next: now, ended: now, debt: Nanos(0), woken: None, marked: None, works: false }
     }
 
     /// When it is to be read.
@@ -50,7 +54,7 @@ impl Pace {
     /// A forward began; whether it may be read for it.
     pub fn mark(&mut self, now: MonoTime) -> bool {
         self.marked = Some(now);
-        let allowed = now >= self.ended.plus(Nanos(self.cost.0.saturating_mul(MARK_SHARE)));
+        let allowed = now >= self.ended.plus(self.rest(MARK_SHARE));
         if allowed {
             self.next = now;
         }
@@ -59,8 +63,11 @@ impl Pace {
 
     /// It was read: that took `cost` of a core, and it had requests or had none.
     pub fn was_read(&mut self, now: MonoTime, cost: Nanos, works: bool) {
-        (self.ended, self.cost, self.works) = (now, cost, works);
         let recent = |sign: Option<MonoTime>| sign.is_some_and(|sign| now.since(sign) < AWAKE);
+        let share = if recent(self.marked) { MARK_SHARE } else { SHARE };
+        let earned = now.since(self.ended).0 / share;
+        self.debt = Nanos(self.debt.0.saturating_sub(earned).saturating_add(cost.0));
+        (self.ended, self.works) = (now, works);
         let pause = if !works && !recent(self.woken) {
             IDLE
         } else if recent(self.marked) {
@@ -82,7 +89,12 @@ impl Pace {
     }
 
     fn pause(&self) -> Nanos {
-        Nanos(self.cost.0.saturating_mul(SHARE)).max(self.fast).min(IDLE)
+        self.rest(SHARE).max(self.fast)
+    }
+
+    /// Until what was spent beyond the share is no more than may be spent at once.
+    fn rest(&self, share: u64) -> Nanos {
+        Nanos(self.debt.0.saturating_sub(BURST.0).saturating_mul(share)).min(AWAKE)
     }
 }
 
@@ -111,15 +123,33 @@ mod tests {
     }
 
     #[test]
-    fn readings_never_cost_more_than_their_share() {
+    fn in_the_long_run_readings_cost_no_more_than_their_share() {
         let mut pace = Pace::new(FAST, ms(0));
-        pace.was_read(ms(10), Nanos::from_millis(2), true);
-        assert_eq!(pace.next(), ms(50));
-        pace.wake(ms(11));
-        assert_eq!(pace.next(), ms(50));
-        assert!(!pace.mark(ms(20)), "eight times the cost are not over");
-        assert!(pace.mark(ms(27)));
-        assert_eq!(pace.next(), ms(27));
+        let (mut now, mut spent) = (ms(0), 0);
+        while now < ms(10_000) {
+            pace.was_read(now, Nanos::from_millis(2), true);
+            spent += 2;
+            now = pace.next();
+        }
+        assert!((500..=520).contains(&spent), "{spent} ms of ten seconds");
+    }
+
+    #[test]
+    fn what_was_not_spent_may_be_spent_at_once_but_no_more() {
+        let mut pace = Pace::new(FAST, ms(0));
+        pace.was_read(ms(1000), Nanos::from_millis(10), true);
+        assert_eq!(pace.next(), ms(1005));
+        pace.was_read(ms(1005), Nanos::from_millis(2), true);
+        assert_eq!(pace.next(), ms(1040));
+        assert!(!pace.mark(ms(1018)), "a rest of 14 ms is not over");
+        assert!(pace.mark(ms(1020)));
+    }
+
+    #[test]
+    fn one_dear_reading_does_not_make_it_blind() {
+        let mut pace = Pace::new(FAST, ms(0));
+        pace.was_read(ms(1000), Nanos::from_millis(90), true);
+        assert_eq!(pace.next(), ms(1200));
     }
 
     #[test]

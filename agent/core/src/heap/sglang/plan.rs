@@ -185,3 +185,11 @@ const MODES: [(&str, ForwardMode); 11] = [
 pub(super) fn mode(name: &str) -> Option<ForwardMode> {
     MODES.iter().find(|(known, _)| *known == name).map(|(_, mode)| *mode)
 }
+
+/// Writes a moment by the name of its attribute, as tests read it from what SGLang's own class holds.
+#[cfg(test)]
+pub(crate) fn set_time(times: &mut ReqTimes, name: &str, at: EngineTime) {
+    let known = TIMES.iter().chain(STEP_TIMES).find(|(known, _)| *known == name);
+    let (_, field) = known.unwrap_or_else(|| panic!("{name} is in no table"));
+    *field(times) = Some(at);
+}

@@ -1,6 +1,6 @@
 //! The scheduler's requests: ids, times, numbers.
 
-use super::parts::{Values, believed, moments, values};
+use super::parts::{Values, believed, moments};
 use super::plan::{
     COMPLETED, Count, EPOCH_OFFSET, Moment, REQ_COUNTS, REQ_LENGTHS, REQ_TIMES, RETURNS, STEP_TIMES, TIMES,
     epoch_offset,
@@ -78,31 +78,35 @@ impl Names {
             },
         }
     }
+
+    /// Id, moments and numbers of the request itself.
+    fn own(&self) -> impl Iterator<Item = &'static str> + '_ {
+        let moments = self.own.iter().map(|(name, _)| *name);
+        [RID].into_iter().chain(moments).chain(self.counts.iter().map(|(name, _)| *name))
+    }
 }
 
 /// What was read of requests, before it is known what of it is to be believed.
 #[derive(Default)]
 pub(super) struct Requests {
-    whole: Group,
-    step: Group,
-    /// Where each stands in its group.
-    places: Vec<(Depth, usize)>,
+    whole: Names,
+    step: Names,
+    read: Vec<Read>,
 }
 
-/// Requests of which the same was read.
-#[derive(Default)]
-struct Group {
-    names: Names,
-    /// Id, moments and numbers of each.
-    own: Vec<Values>,
-    lengths: Vec<Values>,
+/// What was read of one.
+struct Read {
+    depth: Depth,
+    /// Id, moments and numbers.
+    own: Values,
+    lengths: Values,
     /// Moments of its `time_stats`, and the clock's offset.
-    times: Vec<Values>,
+    times: Values,
 }
 
 impl Requests {
-    /// Reads them. What is no request and has none is dropped from the list. `steps`: with what changes at every step;
-    /// `known`: the requests by address, as they were seen last.
+    /// Reads them, all together. What is no request and has none is dropped from the list. `steps`: with what changes at
+    /// every step; `known`: the requests by address, as they were seen last.
     pub fn read<'a, M: Memory>(
         heap: &mut Heap<M>,
         listed: &mut Vec<Listed>,
@@ -110,16 +114,36 @@ impl Requests {
         known: impl Fn(Addr) -> Option<&'a ReqState>,
     ) -> Self {
         resolve(heap, listed);
-        let (mut whole, mut step, mut places) = (Vec::new(), Vec::new(), Vec::new());
-        for Listed { place, object } in &*listed {
-            let depth = Depth::of(known(object.addr), *place);
-            let group = if depth == Depth::Whole { &mut whole } else { &mut step };
-            places.push((depth, group.len()));
-            group.push(*object);
+        let depth = |listed: &Listed| Depth::of(known(listed.object.addr), listed.place);
+        let depths: Vec<Depth> = listed.iter().map(depth).collect();
+        let (whole, step) = (Names::of(Depth::Whole, steps), Names::of(Depth::Step, steps));
+        let names = |depth: Depth| if depth == Depth::Whole { &whole } else { &step };
+        let (mut own, mut lengthy, mut stats) = (Vec::new(), Vec::new(), Vec::new());
+        for (listed, depth) in listed.iter().zip(&depths) {
+            own.extend(names(*depth).own().map(|name| (listed.object, name)));
+            lengthy.extend(names(*depth).lengths.iter().map(|(name, _)| (listed.object, *name)));
+            stats.push((listed.object, STATS));
         }
-        let whole = Group::read(heap, &whole, Names::of(Depth::Whole, steps));
-        let step = Group::read(heap, &step, Names::of(Depth::Step, steps));
-        Self { whole, step, places }
+        let wants: Vec<(Ref, &'static str)> = own.iter().chain(&lengthy).chain(&stats).copied().collect();
+        let found = heap.attributes(&wants);
+        let (of_own, rest) = found.split_at(own.len().min(found.len()));
+        let (of_lengths, of_stats) = rest.split_at(lengthy.len().min(rest.len()));
+        let mut own = of_refs(of_own, |refs| heap.scalars(refs)).into_iter();
+        let mut lengths = of_refs(of_lengths, |refs| lengths(heap, refs)).into_iter();
+        let counts = depths.iter().map(|depth| names(*depth).times.len() + 1);
+        let mut times = times(heap, of_stats, depths.iter().map(|depth| names(*depth))).into_iter();
+        let read = depths.iter().zip(counts).zip(of_stats).map(|((depth, count), stats)| Read {
+            depth: *depth,
+            own: own.by_ref().take(names(*depth).own().count()).collect(),
+            lengths: lengths.by_ref().take(names(*depth).lengths.len()).collect(),
+            times: match stats {
+                Ok(Some(_)) => times.by_ref().take(count).collect(),
+                Ok(None) => Vec::new(),
+                Err(reason) => vec![Err(*reason)],
+            },
+        });
+        let read = read.collect();
+        Self { whole, step, read }
     }
 
     /// A request as it stood; `None` where the object is none. `known`: as it was seen last, by its id.
@@ -131,17 +155,16 @@ impl Requests {
         now: MonoTime,
         known: impl Fn(&str) -> Option<&'a ReqState>,
     ) -> Result<Option<ReqState>, Refusal> {
-        let Some((depth, index)) = self.places.get(number).copied() else { return Ok(None) };
-        let group = if depth == Depth::Whole { &self.whole } else { &self.step };
-        let Some(rid) = group.rid(index, verdicts)? else { return Ok(None) };
-        let mut state = match depth {
-            Depth::Whole => fresh(rid, place),
-            // Another request stands where the known one was.
-            Depth::Step => ReqState { place, ..known(rid).ok_or(Refusal::Torn)?.clone() },
+        let Some(read) = self.read.get(number) else { return Ok(None) };
+        let Some(rid) = read.rid(verdicts)? else { return Ok(None) };
+        let (names, mut state) = match read.depth {
+            Depth::Whole => (&self.whole, fresh(rid, place)),
+            // Another request may stand where the known one was.
+            Depth::Step => (&self.step, ReqState { place, ..known(rid).ok_or(Refusal::Torn)?.clone() }),
         };
         let before = state.retractions;
-        group.fill(index, &mut state, verdicts, now)?;
-        if depth == Depth::Step && state.retractions != before {
+        read.fill(names, &mut state, verdicts, now)?;
+        if read.depth == Depth::Step && state.retractions != before {
             return Err(Refusal::Torn);
         }
         // Every request has the counters; only with speculative decoding do they move.
@@ -167,59 +190,27 @@ fn fresh(rid: &str, place: Place) -> ReqState {
     }
 }
 
-impl Group {
-    fn read<M: Memory>(heap: &mut Heap<M>, objects: &[Ref], names: Names) -> Self {
-        let own: Vec<&'static str> = std::iter::once(RID)
-            .chain(names.own.iter().map(|(name, _)| *name))
-            .chain(names.counts.iter().map(|(name, _)| *name))
-            .collect();
-        let all: Vec<&'static str> =
-            own.iter().copied().chain(names.lengths.iter().map(|(name, _)| *name)).chain([STATS]).collect();
-        let wants: Vec<(Ref, &'static str)> =
-            objects.iter().flat_map(|object| all.iter().map(|name| (*object, *name))).collect();
-        let found = heap.attributes(&wants);
-        let part = |from: usize, to: usize| -> Vec<_> {
-            found
-                .chunks(all.len())
-                .flat_map(|of_one| of_one.get(from..to).unwrap_or_default())
-                .copied()
-                .collect()
-        };
-        let behind = own.len() + names.lengths.len();
-        let stats = part(behind, behind + 1);
-        let scalars = of_refs(&part(0, own.len()), |refs| heap.scalars(refs));
-        let lengths = of_refs(&part(own.len(), behind), |refs| lengths(heap, refs));
-        Self {
-            own: scalars.chunks(own.len()).map(<[_]>::to_vec).collect(),
-            lengths: lengths.chunks(names.lengths.len().max(1)).map(<[_]>::to_vec).collect(),
-            times: times(heap, &stats, &names.times),
-            names,
-        }
-    }
-
-    fn rid(&self, index: usize, verdicts: &Verdicts) -> Result<Option<&str>, Refusal> {
-        let Some(rid) = self.own.get(index).and_then(|own| own.first()) else { return Ok(None) };
+impl Read {
+    fn rid(&self, verdicts: &Verdicts) -> Result<Option<&str>, Refusal> {
+        let Some(rid) = self.own.first() else { return Ok(None) };
         Ok(believed(rid, verdicts)?.and_then(Value::text))
     }
 
     /// Fills in what was read.
     fn fill(
         &self,
-        index: usize,
+        names: &Names,
         state: &mut ReqState,
         verdicts: &Verdicts,
         now: MonoTime,
     ) -> Result<(), Refusal> {
-        let of = |values: &'_ [Values]| values.get(index).cloned().unwrap_or_default();
-        let own = of(&self.own);
-        let own = own.get(1..).unwrap_or_default();
-        let (times, counts) = own.split_at(self.names.own.len().min(own.len()));
-        moments(&mut state.times, self.names.own, times, verdicts, now)?;
-        fill(state, &self.names.counts, counts, verdicts)?;
-        fill(state, &self.names.lengths, &of(&self.lengths), verdicts)?;
-        let values = of(&self.times);
-        let (times, offset) = values.split_at(self.names.times.len().min(values.len()));
-        moments(&mut state.times, &self.names.times, times, verdicts, now)?;
+        let own = self.own.get(1..).unwrap_or_default();
+        let (times, counts) = own.split_at(names.own.len().min(own.len()));
+        moments(&mut state.times, names.own, times, verdicts, now)?;
+        fill(state, &names.counts, counts, verdicts)?;
+        fill(state, &names.lengths, &self.lengths, verdicts)?;
+        let (times, offset) = self.times.split_at(names.times.len().min(self.times.len()));
+        moments(&mut state.times, &names.times, times, verdicts, now)?;
         let offset = offset.first().map(|cell| believed(cell, verdicts)).transpose()?.flatten();
         state.times.epoch_offset = offset.and_then(epoch_offset).or(state.times.epoch_offset);
         Ok(())
@@ -240,21 +231,20 @@ fn fill(
     Ok(())
 }
 
-/// Moments of requests' `time_stats`; none where a request has no such object.
-fn times<M: Memory>(
+/// Moments of requests' `time_stats`, one after the other; none where a request has no such object.
+fn times<'a, M: Memory>(
     heap: &mut Heap<M>,
     stats: &[Result<Option<Ref>, Refusal>],
-    moments: &[Moment<ReqTimes>],
-) -> Vec<Values> {
-    let names: Vec<&'static str> = moments.iter().map(|(name, _)| *name).chain([EPOCH_OFFSET]).collect();
-    let objects: Vec<Ref> = stats.iter().filter_map(|found| found.ok()?).collect();
-    let mut read = values(heap, &objects, &names).into_iter();
-    let mut of_one = |found: &Result<Option<Ref>, Refusal>| match found {
-        Ok(Some(_)) => read.next().unwrap_or_default(),
-        Ok(None) => Vec::new(),
-        Err(reason) => vec![Err(*reason)],
-    };
-    stats.iter().map(&mut of_one).collect()
+    names: impl Iterator<Item = &'a Names>,
+) -> Values {
+    let there = stats.iter().zip(names).filter_map(|(found, names)| Some((found.ok()??, names)));
+    let wants: Vec<(Ref, &'static str)> = there
+        .flat_map(|(object, names)| {
+            names.times.iter().map(|(name, _)| *name).chain([EPOCH_OFFSET]).map(move |name| (object, name))
+        })
+        .collect();
+    let found = heap.attributes(&wants);
+    of_refs(&found, |refs| heap.scalars(refs))
 }
 
 /// Reads what exists; an attribute that is not there stays `None`.

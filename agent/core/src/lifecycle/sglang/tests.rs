@@ -5,6 +5,7 @@ mod marks;
 mod metrics;
 mod native;
 mod order;
+mod pairs;
 mod stages;
 
 use crate::capture::fact::{Disaggregation, Engine, Process, Role, Server as ServerFact, SglangLaunch};

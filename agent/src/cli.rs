@@ -241,6 +241,9 @@ pub struct Kernel {
     /// Bytes of the ring buffer, a power of two (`4M`).
     #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_RING, value_parser = ring)]
     pub ring: u32,
+    /// Time the garbage collections of the servers' interpreters: a breakpoint at the start and the end of each (1 to 10 us).
+    #[arg(long)]
+    pub gc: bool,
     /// Show the kernel programs' own debug messages (slow).
     #[arg(long)]
     pub debug_kernel: bool,

@@ -33,6 +33,12 @@ pub const MAX_TLS: u32 = 16_384;
 /// Most calls of a TLS library under way at once: one a thread.
 pub const MAX_TLS_CALLS: u32 = 4096;
 
+/// Most garbage collections under way at once: one a thread.
+pub const MAX_GC_CALLS: u32 = 1024;
+
+/// Collections that took less, in nanoseconds, make no record.
+pub const GC_LEAST: u64 = 1_000_000;
+
 /// Threads of one CPU that may be in the midst of a program on a TLS library at once: where the kernel lets a program
 /// be interrupted.
 pub const TLS_SCRATCHES: u32 = 2;

@@ -62,6 +62,8 @@ pub mod flags {
 pub mod mark {
     /// Fires once at the start of each forward of the model.
     pub const FORWARD: u32 = 1;
+    /// The interpreter has collected garbage: `offset` is how many nanoseconds, `fd` which generation.
+    pub const COLLECTED: u32 = 2;
 }
 
 /// What a record tells.

@@ -5,6 +5,7 @@
 //!                                                                                  opened | duplicated | renumbered | closed
 //! sched_process_{fork,exec,exit} ── watched process?
 //! forward: a function of a watched process
+//! an interpreter's collector ── gc_entered: moment kept ── gc_returned: how long it took
 //! SSL_{read,write}{,_ex} ── entered: arguments kept ── returned: plain text; SSL_free ── freed
 //! control: the agent's own commands, run by BPF_PROG_TEST_RUN
 //! ```
@@ -24,6 +25,7 @@ mod conns;
 mod control;
 mod dispatch;
 mod emit;
+mod gc;
 mod maps;
 mod marks;
 mod opened;

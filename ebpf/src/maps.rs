@@ -5,7 +5,7 @@ use core::ptr;
 use aya_ebpf::btf_maps::{ArrayOfMaps, HashMap, LruHashMap, PerCpuArray, ProgramArray, RingBuf};
 use aya_ebpf::macros::btf_map;
 use enginetap_common::config::{
-    Config, FILTER_BUCKETS, JUMPS, MAX_CONNS, MAX_OWED, MAX_RINGS, MAX_SYSCALLS, MAX_TLS, MAX_TLS_CALLS,
+    Config, FILTER_BUCKETS, JUMPS, MAX_CONNS, MAX_GC_CALLS, MAX_OWED, MAX_RINGS, MAX_SYSCALLS, MAX_TLS, MAX_TLS_CALLS,
     MAX_WATCHED, TLS_SCRATCHES,
 };
 use enginetap_common::loss::Loss;
@@ -13,6 +13,7 @@ use enginetap_common::record::PIECE_LEN;
 use enginetap_common::watch::{Conn, FdKey, Owed, Slot, TlsKey};
 
 use crate::emit::Head;
+use crate::gc::Collection;
 use crate::tls::{Frame, Pending};
 
 /// Processes watched, by tgid. The value means nothing.
@@ -69,6 +70,10 @@ pub static TLS: HashMap<TlsKey, Slot, { MAX_TLS as usize }> = HashMap::new();
 /// out by later ones.
 #[btf_map]
 pub static TLS_CALLS: LruHashMap<Frame, Pending, { MAX_TLS_CALLS as usize }> = LruHashMap::new();
+
+/// Garbage collections that have begun, by where their thread's stack was.
+#[btf_map]
+pub static GC_CALLS: LruHashMap<Frame, Collection, { MAX_GC_CALLS as usize }> = LruHashMap::new();
 
 /// What a CPU's programs on TLS libraries work on. Unlike those behind `sys_exit` they may be interrupted by each
 /// other where the kernel is preemptible: so there are several, and each is taken before it is used.

@@ -69,8 +69,9 @@ fn enter(ctx: &ProbeContext) -> Option<()> {
     Some(())
 }
 
+/// The call of this thread whose stack was there.
 #[inline(always)]
-fn frame(stack: u64) -> Frame {
+pub fn frame(stack: u64) -> Frame {
     // SAFETY: a helper without preconditions.
     Frame { thread: unsafe { bpf_get_current_pid_tgid() }, stack }
 }

@@ -91,7 +91,7 @@ forward(1); code()
                 assert_eq!(record.pid, script.pid());
                 Some(None)
             }
-            Body::Mark(Mark::Other(_))
+            Body::Mark(Mark::Other(_) | Mark::Collected { .. })
             | Body::Data(_)
             | Body::Accept { .. }
             | Body::Connect { .. }

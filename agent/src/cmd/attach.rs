@@ -47,7 +47,7 @@ pub(super) fn plan(
     steering: Steering,
 ) -> Result<Plan> {
     let cli::Target { pid, duration, until_exit } = target;
-    let cli::Kernel { cap, ring, debug_kernel } = kernel;
+    let cli::Kernel { cap, ring, gc, debug_kernel } = kernel;
     let proc = Proc::system();
     let families = servers(&proc, pid)?;
     Ok(Plan {
@@ -58,6 +58,7 @@ pub(super) fn plan(
         steering,
         orders: None,
         gpus: gpus.nvml.clone(),
+        gc: *gc,
     })
 }
 

@@ -56,6 +56,7 @@ pub fn run(args: &Run) -> Result<Exit> {
         steering,
         orders: Some(orders),
         gpus: own.nvml.clone(),
+        gc: own.gc,
     };
     let mut live = Live::attach(plan, feed)?;
     runtime.block_on(live.ready())?;

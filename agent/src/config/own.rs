@@ -37,6 +37,8 @@ pub enum Own {
     Socket,
     /// Where NVML is.
     Nvml,
+    /// Whether garbage collections are timed.
+    Gc,
 }
 
 /// What may be said of one.
@@ -149,6 +151,14 @@ pub static OWN: &[OwnDef] = &[
         kind: OwnKind::Path,
         doc: "NVIDIA's management library: auto where it usually is, none for no GPUs, or the path of libnvidia-ml.so.1",
     },
+    OwnDef {
+        own: Own::Gc,
+        key: "kernel.gc",
+        env: None,
+        default: "false",
+        kind: OwnKind::Truth,
+        doc: "time garbage collections of the servers' interpreters: a breakpoint at the start and the end of each",
+    },
 ];
 
 impl OwnKind {
@@ -202,6 +212,8 @@ pub struct OwnSettings {
     pub socket: PathBuf,
     /// Where NVML is.
     pub nvml: Source,
+    /// Whether garbage collections are timed.
+    pub gc: bool,
 }
 
 impl OwnSettings {
@@ -224,6 +236,7 @@ impl OwnSettings {
             ring: value(Own::Ring).and_then(|bytes| cli::ring(&bytes).ok()).unwrap_or(DEFAULT_RING),
             socket: value(Own::Socket).map_or_else(|| DEFAULT_SOCKET.into(), PathBuf::from),
             nvml: value(Own::Nvml).and_then(|place| place.parse().ok()).unwrap_or_default(),
+            gc: value(Own::Gc).as_deref() == Some("true"),
         }
     }
 }

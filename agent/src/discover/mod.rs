@@ -8,6 +8,7 @@
 pub mod adopt;
 pub mod diag;
 pub mod find;
+pub mod gc;
 pub mod identity;
 pub mod launch;
 mod lender;

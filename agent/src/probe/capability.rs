@@ -26,6 +26,8 @@ pub enum CostClass {
     PerTlsCall,
     /// The same at the end of each of its TLS connections.
     PerTlsConnection,
+    /// A breakpoint at the start and the end of each garbage collection; nothing where it is not asked for.
+    PerCollection,
     /// Only when a process starts, changes its program or ends.
     Rare,
 }
@@ -40,6 +42,9 @@ impl CostClass {
             Self::PerForward => "1 to 10 us at each forward of the model",
             Self::PerTlsCall => "1 to 10 us at the start and the end of each call; HTTPS servers only",
             Self::PerTlsConnection => "1 to 10 us a connection; HTTPS servers only",
+            Self::PerCollection => {
+                "1 to 10 us at the start and the end of each garbage collection; with --gc only"
+            }
             Self::Rare => "only when a process starts, changes its program or ends",
         }
     }
@@ -66,7 +71,7 @@ const fn program(name: &'static str, hook: &'static str, purpose: &'static str, 
 }
 
 /// Every kernel program.
-pub const PROGRAMS: [Program; 18] = [
+pub const PROGRAMS: [Program; 20] = [
     program("sys_exit", "sys_exit", "finds the calls of watched processes", CostClass::EverySyscall),
     program("bytes", "behind sys_exit", "read, write, recvfrom, sendto", CostClass::PerCall),
     program("vector", "behind sys_exit", "readv, writev, recvmsg, sendmsg", CostClass::PerCall),
@@ -80,6 +85,8 @@ pub const PROGRAMS: [Program; 18] = [
     program("tls_entered", "SSL_read, SSL_write", "plain text of TLS", CostClass::PerTlsCall),
     program("tls_returned", "their ret instructions", "plain text of TLS", CostClass::PerTlsCall),
     program("tls_freed", "SSL_free", "ends of TLS connections", CostClass::PerTlsConnection),
+    program("gc_entered", "the interpreter's collector", "times collections", CostClass::PerCollection),
+    program("gc_returned", "its ret instructions", "times collections", CostClass::PerCollection),
     program("forked", "sched_process_fork", "follows new processes", CostClass::Rare),
     program("executed", "sched_process_exec", "follows restarts", CostClass::Rare),
     program("exited", "sched_process_exit", "sees processes end", CostClass::Rare),

@@ -70,8 +70,8 @@ impl Probe {
         let rings = create_rings(&mut ebpf, layout)?;
         let jump = connect(&mut ebpf)?;
         let (wakeups, pace) = (None, Pace::new(Instant::now()));
-        let (tls, marks) = (HashMap::new(), HashMap::new());
-        let probe = Self { ebpf, _jump: jump, rings, wakeups, pace, logger, measuring, tls, marks };
+        let (tls, marks, gc) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let probe = Self { ebpf, _jump: jump, rings, wakeups, pace, logger, measuring, tls, marks, gc };
         probe.attached()
     }
 }

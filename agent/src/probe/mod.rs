@@ -13,6 +13,7 @@
 
 mod capability;
 mod cost;
+mod gc;
 mod load;
 mod marks;
 mod object;
@@ -75,6 +76,8 @@ pub struct Probe {
     tls: HashMap<Pid, Vec<tls::Attached>>,
     /// Probes on functions that mark a moment.
     marks: HashMap<Pid, Vec<marks::Link>>,
+    /// Probes on interpreters' collectors.
+    gc: HashMap<Pid, Vec<tls::Attached>>,
 }
 
 /// When to look at the rings again unasked: soon while records come, later when idle. A moment, not a pause: who waits

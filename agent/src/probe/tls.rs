@@ -42,7 +42,7 @@ impl Probe {
         });
         let mut attached = Vec::new();
         for (program, at, call) in ends.chain(entries) {
-            match self.attach_at(pid, program, &library.file, at, call) {
+            match self.attach_at(pid, program, &library.file, at, call as u64) {
                 Ok(link) => attached.push((program, link)),
                 Err(error) => {
                     self.detach(attached)?;
@@ -78,27 +78,27 @@ impl Probe {
         self.tls.get(&pid).map_or(0, Vec::len)
     }
 
-    fn attach_at(
+    /// Attaches a program to an instruction of a process; the program is told the cookie.
+    pub(super) fn attach_at(
         &mut self,
         pid: Pid,
         name: &'static str,
         file: &Path,
         at: u64,
-        call: Call,
+        cookie: u64,
     ) -> Result<UProbeLinkId> {
         let scope = UProbeScope::OneProcess(NonZeroU32::new(pid.0).context("no process has the pid 0")?);
         let program: &mut UProbe = load::program(&mut self.ebpf, name)?;
         if program.fd().is_err() {
             program.load().with_context(|| load::refused(name))?;
         }
-        let point = UProbeAttachPoint {
-            location: UProbeAttachLocation::AbsoluteOffset(at),
-            cookie: Some(call as u64),
-        };
+        let point =
+            UProbeAttachPoint { location: UProbeAttachLocation::AbsoluteOffset(at), cookie: Some(cookie) };
         Ok(program.attach(point, file, scope)?)
     }
 
-    fn detach(&mut self, attached: Vec<Attached>) -> Result<()> {
+    /// Takes probes away.
+    pub(super) fn detach(&mut self, attached: Vec<Attached>) -> Result<()> {
         for (name, link) in attached {
             let program: &mut UProbe = load::program(&mut self.ebpf, name)?;
             program.detach(link)?;

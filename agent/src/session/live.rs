@@ -18,6 +18,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use super::clock;
 use super::feed::Feed;
 use super::follow::Follow;
+use super::gc::Collections;
 use super::marks::Marks;
 use super::objects::{ObjectCost, Objects, Report};
 use super::own::{Cpu, Figures, Own, resident};
@@ -60,6 +61,8 @@ pub struct Plan {
     pub orders: Option<mpsc::Receiver<Asked>>,
     /// Where GPUs are read.
     pub gpus: Source,
+    /// Whether garbage collections are timed.
+    pub gc: bool,
 }
 
 /// A live session.
@@ -87,6 +90,7 @@ pub struct Live {
     waits: waits::Watch,
     /// When the attach began.
     begun: Instant,
+    collections: Collections,
 }
 
 /// Why the loop ended.
@@ -105,7 +109,7 @@ impl Live {
     /// When there is no server, or the kernel programs cannot be loaded.
     pub fn attach(plan: Plan, feed: Feed) -> Result<Self> {
         let begun = Instant::now();
-        let Plan { follow, kernel, duration, until_exit, steering, orders, gpus } = plan;
+        let Plan { follow, kernel, duration, until_exit, steering, orders, gpus, gc } = plan;
         let objects = Objects::start(follow.proc(), steering.steps()).context("cannot start a thread")?;
         let gpus = Gpus::start(gpus).context("cannot start a thread")?;
         let probe = Probe::load(&kernel)?;
@@ -131,6 +135,7 @@ impl Live {
             owners: Owners::default(),
             waits: waits::Watch::default(),
             begun,
+            collections: Collections::new(gc),
         };
         live.feed.fact(Fact::Clock(clock()));
         live.look()?;
@@ -302,7 +307,9 @@ impl Live {
 
     /// Looks for processes that came and went, and attaches to those that matter.
     fn look(&mut self) -> Result<()> {
-        let Self { probe, feed, follow, libraries, marks, steering, objects, owners, waits, .. } = self;
+        let Self {
+            probe, feed, follow, libraries, marks, steering, objects, owners, waits, collections, ..
+        } = self;
         let changes = follow.look(clock().mono, &|engine, scope| steering.wants(engine, scope))?;
         let new = !changes.scopes.is_empty();
         for (server, scope) in changes.scopes {
@@ -328,10 +335,13 @@ impl Live {
         objects.follow(follow.schedulers(), follow.frontends(), &follow.v0_engines());
         let members = follow.members();
         owners.follow(follow.proc(), members.iter().copied());
-        waits.follow(follow.proc(), follow.working().iter().copied(), clock().mono);
+        let working = follow.working();
+        waits.follow(follow.proc(), working.iter().copied(), clock().mono);
+        collections.follow(&working);
         for pid in changes.gone {
             libraries.forget(pid);
             marks.forget(pid);
+            probe.detach_gc(pid)?;
             probe.unwatch(pid)?;
         }
         for pid in changes.new {
@@ -410,8 +420,9 @@ impl Live {
         }
     }
 
-    /// Reads what threads waited for.
+    /// Reads what threads waited for, and has the next process's garbage collections timed.
     fn waits(&mut self) {
+        self.collections.attend(self.follow.proc(), &mut self.probe);
         for fact in self.waits.read(self.follow.proc(), clock().mono) {
             self.feed.fact(fact);
         }

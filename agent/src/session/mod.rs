@@ -3,6 +3,7 @@
 mod capture;
 mod feed;
 mod follow;
+mod gc;
 mod live;
 mod marks;
 mod objects;

@@ -73,6 +73,13 @@ pub enum Body<'a> {
 pub enum Mark {
     /// One that fires once at the start of each forward of the model.
     Forward,
+    /// The interpreter's collector, which has just returned.
+    Collected {
+        /// How long it took.
+        took: Nanos,
+        /// The generation that was collected, the youngest 0.
+        generation: i32,
+    },
     /// One that this build does not know, by its number.
     Other(u32),
 }
@@ -137,9 +144,10 @@ pub enum RecordError {
 }
 
 impl Mark {
-    fn of(number: u32) -> Self {
-        match number {
+    fn of(header: &Header) -> Self {
+        match header.aux {
             mark::FORWARD => Self::Forward,
+            mark::COLLECTED => Self::Collected { took: Nanos(header.offset), generation: header.fd },
             other => Self::Other(other),
         }
     }
@@ -182,7 +190,7 @@ impl<'a> Body<'a> {
             Kind::Fork => Self::Fork { child: Pid(header.aux) },
             Kind::Exec => Self::Exec,
             Kind::Exit => Self::Exit,
-            Kind::Mark => Self::Mark(Mark::of(header.aux)),
+            Kind::Mark => Self::Mark(Mark::of(&header)),
         })
     }
 }

@@ -222,7 +222,20 @@ impl Lifecycle {
 
     /// A probed function of a process was entered.
     pub fn mark(&mut self, pid: Pid, mark: Mark, at: MonoTime) {
+        if let Mark::Collected { took, generation: _ } = mark {
+            let from = MonoTime(at.0.saturating_sub(took.0));
+            self.pause(pid, PauseKind::Gc, (from, at), took);
+        }
         self.with(pid, |server, _| server.mark(pid, mark, at));
+    }
+
+    /// Threads of a process paused within a span of time.
+    fn pause(&mut self, pid: Pid, kind: PauseKind, (from, to): (MonoTime, MonoTime), took: Nanos) {
+        let Some(process) = self.processes.get(&pid) else { return };
+        let Some(side) = Side::of(process.role) else { return };
+        if let Some(server) = self.servers.get_mut(&process.server) {
+            server.why().pause(Pause { kind, side, from, to, took });
+        }
     }
 
     /// A process ended: what it had open ends with it.

@@ -113,7 +113,7 @@ impl Server {
     /// A probed function of a process was entered.
     pub fn mark(&mut self, pid: Pid, mark: Mark, at: MonoTime) {
         match (self, mark) {
-            (Self::Vllm(_), Mark::Forward | Mark::Other(_)) | (Self::Sglang(_), Mark::Other(_)) => {}
+            (_, Mark::Other(_) | Mark::Collected { .. }) | (Self::Vllm(_), Mark::Forward) => {}
             (Self::Sglang(server), Mark::Forward) => server.forward(pid, at),
         }
     }

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::sglang;
 use crate::discover::adopt::{ConnIds, adopt};
+use crate::discover::gc;
 use crate::discover::marks;
 use crate::discover::proc::Proc;
 use crate::discover::server::Instance;
@@ -75,6 +76,8 @@ pub struct Target {
     pub other_pids: bool,
     /// Where forwards would be marked, or why they cannot be; `None` where they are not wanted.
     pub forwards: Option<Result<String, String>>,
+    /// Where its first frontend collects garbage, or why that cannot be timed.
+    pub collector: Option<Result<String, String>>,
     /// Where the plain text of its TLS passes, or why it cannot be seen; `None` where it serves no TLS.
     pub tls: Option<Result<Vec<Library>, String>>,
 }
@@ -115,6 +118,7 @@ impl Target {
             io_uring: api_servers.iter().any(|&pid| proc.holds(pid, "anon_inode:[io_uring]")),
             other_pids: proc.namespace_pid(root).is_some_and(|inner| inner != root),
             forwards: forwards(proc, server),
+            collector: collector(proc, server),
             tls: api_servers.first().filter(|_| server.launch.tls).map(|&pid| tls::find(proc, pid)),
         }
     }
@@ -129,6 +133,17 @@ fn forwards(proc: &Proc, server: &Instance) -> Option<Result<String, String>> {
     let found = marks::find(proc, *schedulers.first()?).map_err(|error| error.to_string());
     let name = |place: &marks::Place| format!("{}: {}", place.function.symbol, place.function.what);
     Some(found.map(|places| places.iter().map(name).collect::<Vec<_>>().join("; ")))
+}
+
+/// Of its first process that requests wait for; the others run the same interpreter.
+fn collector(proc: &Proc, server: &Instance) -> Option<Result<String, String>> {
+    let pids = server.family.with_roles(&[Role::ApiServer, Role::EngineCore]);
+    let found = gc::find(proc, *pids.first()?);
+    Some(
+        found.map(|found| {
+            format!("{} of {}, {} breakpoints", found.name, found.path.display(), found.probes())
+        }),
+    )
 }
 
 fn is_engine(socket: &Socket) -> bool {
@@ -232,6 +247,7 @@ pub fn of_target(server: &Instance, target: &Target) -> Vec<Finding> {
         Engine::Sglang => findings.extend(sglang::of(server)),
     }
     findings.extend(target.forwards.as_ref().map(marked));
+    findings.extend(target.collector.as_ref().map(collected));
     findings.extend(sockets(server, target));
     findings.extend(flags(server));
     findings.extend(target.tls.as_ref().map(encrypted));
@@ -260,6 +276,17 @@ fn marked(forwards: &Result<String, String>) -> Finding {
             "forwards",
             format!("not marked: {why}; steps that no message tells of are not seen"),
             "still starting? Attach already: the library is looked for as it is loaded",
+        ),
+    }
+}
+
+fn collected(collector: &Result<String, String>) -> Finding {
+    match collector {
+        Ok(place) => ok("garbage", format!("collections are timed with --gc ({place})")),
+        Err(why) => limited(
+            "garbage",
+            format!("collections cannot be timed: {why}; a pause shows as unexplained"),
+            "run a Python with its symbols",
         ),
     }
 }

@@ -2,7 +2,7 @@
 //! uses.
 
 mod code;
-mod image;
+pub(super) mod image;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

@@ -190,7 +190,7 @@ impl<'a> Body<'a> {
             Kind::Fork => Self::Fork { child: Pid(header.aux) },
             Kind::Exec => Self::Exec,
             Kind::Exit => Self::Exit,
-            Kind::Mark => Self::Mark(Mark::of(&header)),
+            Kind::Mark => Self::Mark(Mark::of(header)),
         })
     }
 }

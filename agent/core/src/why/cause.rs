@@ -35,7 +35,7 @@ pub enum Cause {
     ClientGone,
     /// It was sent back to the queue though the KV cache had room.
     SentBack,
-    /// Threads of the server waited for a CPU that other work had.
+    /// Threads of the server waited for a CPU that other threads had.
     CpuStarved,
     /// The CPU quota of the server's cgroup was used up.
     CpuThrottled,
@@ -152,7 +152,7 @@ pub static CAUSES: [CauseDef; 18] = [
     row(
         Cause::CpuStarved,
         "cpu_starved",
-        "threads of the server waited for a CPU that other work had",
+        "threads of the server waited for a CPU that other threads had",
         "give the server CPUs of its own (Kubernetes: static CPU manager and whole CPUs, or a higher resources.requests.cpu), or move its neighbours",
     ),
     row(

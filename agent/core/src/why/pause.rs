@@ -1,6 +1,8 @@
 //! Times at which a server's threads did not run though they had work: they waited for a CPU, their cgroup had used up
 //! its quota, or the interpreter collected garbage.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use super::account::{Account, Part};
@@ -155,9 +157,7 @@ impl Paused {
                 let mine = |pause: &&Pause| pause.kind == kind && pause.side == side;
                 for cut in cuts.iter().filter(|cut| side.works_in(cut.part)) {
                     let near = pauses.between(cut.from, MonoTime(u64::MAX)).filter(mine);
-                    let within: Vec<Pause> =
-                        near.filter_map(|pause| pause.within(cut.from, cut.to)).collect();
-                    // Processes that paused at one time made it wait once.
+                    let within = longest(near, cut.from, cut.to);
                     let took = sum(&within).0.min(cut.to.since(cut.from).0);
                     if let Some(of_side) = paused.sides.get_mut(side as usize) {
                         of_side.0 = of_side.0.saturating_add(took);
@@ -203,6 +203,20 @@ impl Paused {
         causes.retain(|blame| blame.took.0 > 0);
         causes.extend(self.blames.iter().cloned());
     }
+}
+
+/// The parts of pauses between two moments. Processes that were looked at at one time made it wait once: for the one that
+/// paused longest.
+fn longest<'a>(pauses: impl Iterator<Item = &'a Pause>, from: MonoTime, to: MonoTime) -> Vec<Pause> {
+    let mut found: BTreeMap<MonoTime, Pause> = BTreeMap::new();
+    for pause in pauses {
+        let Some(part) = pause.within(from, to) else { continue };
+        let known = found.entry(pause.to).or_insert(part);
+        if part.took > known.took {
+            *known = part;
+        }
+    }
+    found.into_values().collect()
 }
 
 fn relieve(causes: &mut [Blame], which: &[Cause], mut explained: Nanos) {

@@ -136,7 +136,7 @@ metrics! {
     REQUESTS_HELD_UP = "enginetap_requests_held_up", Counter, "Count", [], "requests that something held up, by cause; a request counts once for each of its causes";
     HELD_UP_SECONDS = "enginetap_held_up_seconds", Counter, "Seconds", [], "time that causes cost requests, by cause";
     WHY_FORGOTTEN = "enginetap_why_forgotten", Counter, "Count", [], "steps, states and ended requests that made room for newer ones: a slow request that is as old is explained without them";
-    PAUSE_SECONDS = "enginetap_pause_seconds", Counter, "Seconds", [], "time in which threads of a server did not run though they had work, by pause: run_queue (other work had the CPU), cgroup (its quota was used up), gc (its interpreter collected garbage), and by side";
+    PAUSE_SECONDS = "enginetap_pause_seconds", Counter, "Seconds", [], "time in which threads of a server did not run though they had work, by pause: run_queue (other threads had the CPU), cgroup (its quota was used up), gc (its interpreter collected garbage), and by side";
     MAJOR_FAULTS = "enginetap_major_faults", Counter, "Count", [], "pages that a server's processes had to wait for from a disk, by side";
     CONFIG_INVALID = "enginetap_config_invalid", Gauge, "Count", [], "1 while the configuration file cannot be used, and what it said before holds; enginetap run only";
 }

@@ -269,3 +269,39 @@ fn a_forward_that_was_not_read_was_launched_as_long_before_its_begin_as_others()
     let estimated = Value::Strs(vec!["end".to_owned()]);
     assert_eq!(waiting.attribute("enginetap.estimated"), Some(&estimated));
 }
+
+#[test]
+fn collections_and_waits_of_its_processes_are_pauses_of_the_server() {
+    use crate::capture::fact::Waits;
+    use crate::time::Nanos;
+    let mut lifecycle = lifecycle_of(Settings::default(), SglangLaunch::default());
+    let took = Nanos::from_millis(50);
+    lifecycle.mark(SCHEDULER, Mark::Collected { took, generation: 2 }, ms(200));
+    let waits = |pid, waited, throttled| Waits {
+        pid,
+        from: ms(100),
+        to: ms(200),
+        waited: Nanos::from_millis(waited),
+        throttled: Nanos::from_millis(throttled),
+        faults: 2,
+    };
+    lifecycle.waits(&waits(SCHEDULER, 80, 30));
+    // A quota that was used up on many CPUs took no more than was waited.
+    lifecycle.waits(&waits(SCHEDULER, 10, 90));
+    lifecycle.waits(&waits(Pid(99_999), 80, 0));
+    let points = lifecycle.points(ms(300));
+    let seconds = |pause: &str| {
+        let wanted = [("pause", pause.to_owned()), ("side", "engine".to_owned())];
+        let mut found = points.iter().filter(|point| {
+            point.metric.name == "enginetap_pause_seconds"
+                && wanted.iter().all(|dim| point.dimensions.contains(dim))
+        });
+        found.next().map(|point| point.value.as_f64())
+    };
+    assert_eq!(
+        (seconds("gc"), seconds("run_queue"), seconds("cgroup")),
+        (Some(0.05), Some(0.05), Some(0.04))
+    );
+    let faults = points.iter().find(|point| point.metric.name == "enginetap_major_faults");
+    assert_eq!(faults.map(|point| point.value.as_f64()), Some(4.0));
+}

@@ -19,6 +19,7 @@ use super::clock;
 use super::feed::Feed;
 use super::follow::Follow;
 use super::gc::Collections;
+use super::haste::Haste;
 use super::marks::Marks;
 use super::objects::{ObjectCost, Objects, Report};
 use super::own::{Cpu, Figures, Own, resident};
@@ -112,6 +113,7 @@ impl Live {
         let Plan { follow, kernel, duration, until_exit, steering, orders, gpus, gc } = plan;
         let objects = Objects::start(follow.proc(), steering.steps()).context("cannot start a thread")?;
         let gpus = Gpus::start(gpus).context("cannot start a thread")?;
+        let haste = Haste::begin();
         let probe = Probe::load(&kernel)?;
         let since = clock().wall;
         let mut live = Self {
@@ -139,6 +141,7 @@ impl Live {
         };
         live.feed.fact(Fact::Clock(clock()));
         live.look()?;
+        drop(haste);
         live.figures.attach_ms = begun.elapsed().as_secs_f64() * 1e3;
         live.figures.attach_cpu_ns = Cpu::total().0;
         Ok(live)
@@ -181,6 +184,7 @@ impl Live {
     /// When the kernel side breaks, or an output cannot be written.
     pub async fn run(mut self) -> Result<Figures> {
         let reason = self.watch().await;
+        let haste = Haste::begin();
         let begun = Instant::now();
         self.figures.watch_cpu_ns = Cpu::total().0.saturating_sub(self.figures.attach_cpu_ns);
         // What was counted in the last half second.
@@ -196,6 +200,7 @@ impl Live {
         let losses = probe.losses()?;
         let kernel = kernel_time(&probe);
         drop(probe);
+        drop(haste);
         figures.detach_ms = begun.elapsed().as_secs_f64() * 1e3;
         feed.finish();
         let stats = feed.pipeline().stats();

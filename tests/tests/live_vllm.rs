@@ -64,11 +64,12 @@ fn see(scheme: Scheme) -> Result<Run> {
 
     let agent = Agent::attach(&server, &["--level", "2"])?;
     let mut client = server.load(&["-n", "60", "-c", "6", "--max-tokens", "40"])?;
+    // Four times what the KV cache holds: some are preempted however slowly the clients come.
     client.extend(server.load(&[
         "-n",
-        "16",
+        "32",
         "-c",
-        "16",
+        "32",
         "--max-tokens",
         "250",
         "--mode",

@@ -146,12 +146,21 @@ pub struct Compared {
     pub other: usize,
     /// How far apart begins are, and ends, in nanoseconds.
     apart: [Vec<u64>; 2],
+    /// Those that do not, each with ours and SGLang's.
+    differing: Vec<String>,
 }
 
 impl Compared {
-    fn of(&mut self, ours: &[&Stage], theirs: &[&Stage]) {
+    fn of(&mut self, rid: &str, ours: &[&Stage], theirs: &[&Stage]) {
         if ours.len() != theirs.len() {
             self.other += 1;
+            let begun = theirs.first().map_or(0, |stage| stage.start);
+            let told = |stages: &[&Stage]| {
+                let micros = |at: u64| at.wrapping_sub(begun).cast_signed() / 1_000;
+                let spans = stages.iter().take(8).map(|stage| (micros(stage.start), micros(stage.end)));
+                format!("{} {:?}", stages.len(), spans.collect::<Vec<_>>())
+            };
+            self.differing.push(format!("{rid}: {} for {} (us)", told(ours), told(theirs)));
             return;
         }
         self.as_many += 1;
@@ -176,8 +185,9 @@ impl Compared {
 
     /// Prints it.
     pub fn tell(&mut self, name: &str) {
-        let Self { as_many, other, apart } = self;
+        let Self { as_many, other, apart, differing } = self;
         println!("{name}: {as_many} requests as SGLang, {other} not");
+        differing.iter().for_each(|request| println!("    {request}"));
         for (which, apart) in ["begins", "ends"].into_iter().zip(apart) {
             apart.sort_unstable();
             let at = |percent: usize| apart.get(apart.len() * percent / 100).map_or(0, |ns| ns / 1_000);
@@ -203,7 +213,7 @@ pub fn compare(
             continue;
         };
         for (name, theirs) in theirs.by_name() {
-            by_name.entry(name.clone()).or_default().of(&ours.stages(&name), &theirs);
+            by_name.entry(name.clone()).or_default().of(rid, &ours.stages(&name), &theirs);
         }
     }
     (by_name, unseen)

@@ -179,8 +179,7 @@ const STAGES: &[(&str, usize, [usize; 2])] = &[
     ("api_server_dispatch", 95, [95, 95]),
     ("request_process", 95, [95, 95]),
     ("prefill_waiting", 95, [95, 95]),
-    // 71 of 74 in two runs, 74 in those before requests that ended were read in their batches: not understood yet.
-    ("prefill_forward", 90, [95, 95]),
+    ("prefill_forward", 95, [95, 95]),
     ("chunked_prefill", 90, [90, 90]),
     ("decode_waiting", 90, [95, 60]),
     ("decode_forward", 95, [70, 65]),

@@ -78,6 +78,12 @@ impl Pace {
         self.next = now.plus(pause);
     }
 
+    /// It was found, and is to be read at once. What the search cost is the attach's, no reading's: counted as one, it made
+    /// the first half second blind, and with it the requests that run when `attach` says that it is attached.
+    pub fn found(&mut self, now: MonoTime) {
+        (self.ended, self.debt, self.next) = (now, Nanos(0), now);
+    }
+
     /// It is to be looked for again soon.
     pub fn soon(&mut self, now: MonoTime) {
         self.next = now.plus(SOON);
@@ -143,6 +149,16 @@ mod tests {
         assert_eq!(pace.next(), ms(1040));
         assert!(!pace.mark(ms(1018)), "a rest of 14 ms is not over");
         assert!(pace.mark(ms(1020)));
+    }
+
+    #[test]
+    fn what_was_searched_for_dearly_is_read_at_once_and_often() {
+        let mut pace = Pace::new(FAST, ms(0));
+        pace.soon(ms(0));
+        pace.found(ms(140));
+        assert_eq!(pace.next(), ms(140));
+        pace.was_read(ms(141), Nanos(500_000), true);
+        assert_eq!(pace.next(), ms(146));
     }
 
     #[test]

@@ -147,9 +147,11 @@ impl Target {
                 self.find(proc);
                 if self.sought() {
                     self.again();
-                    return report;
+                } else {
+                    report.cost = Nanos(cpu().0.saturating_sub(before.0));
+                    self.pace.found(clock().mono);
                 }
-                true
+                return report;
             }
             State::Scheduler(both) => {
                 let (heap, scheduler) = both.as_mut();

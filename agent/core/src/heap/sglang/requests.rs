@@ -36,13 +36,15 @@ pub(super) enum Depth {
 
 impl Depth {
     /// How much is to be read of a request that stands at `place` and was last seen so. What a return to the queue
-    /// changes is told by the count of those.
+    /// changes is told by the count of those; its prefill after one by `last_prefill_finished` alone, since
+    /// `prefill_finished` stays the first's (`set_prefill_finished_time` of 0.5.16's `req_time_stats.py`).
     pub fn of(known: Option<&ReqState>, place: Place) -> Self {
-        let decodes = |known: &ReqState| {
-            known.times.prefill_finished.is_some()
-                && known.retractions.is_some()
-                && known.spec_verify_steps.is_none()
+        let prefilled = |known: &ReqState| match known.retractions {
+            None => false,
+            Some(0) => known.times.prefill_finished.is_some(),
+            Some(1..) => known.times.last_prefill_finished.is_some(),
         };
+        let decodes = |known: &ReqState| prefilled(known) && known.spec_verify_steps.is_none();
         match place {
             Place::Running | Place::Kept if known.is_some_and(decodes) => Self::Step,
             Place::Running | Place::Kept => Self::Whole,
@@ -322,6 +324,14 @@ mod tests {
         assert_eq!(Depth::of(None, Place::Running), Depth::Whole);
         let drafts = ReqState { spec_verify_steps: Some(1), ..known.clone() };
         assert_eq!(Depth::of(Some(&drafts), Place::Running), Depth::Whole);
+        known.retractions = Some(1);
+        assert_eq!(
+            Depth::of(Some(&known), Place::Running),
+            Depth::Whole,
+            "the first prefill's end is told only"
+        );
+        known.times.last_prefill_finished = Some(EngineTime(9.0));
+        assert_eq!(Depth::of(Some(&known), Place::Running), Depth::Step);
         known.retractions = None;
         assert_eq!(Depth::of(Some(&known), Place::Running), Depth::Whole, "nothing tells of returns");
     }

@@ -35,6 +35,22 @@ pub enum Input {
     Fact(Box<Fact>),
 }
 
+/// Totals that equal a vLLM server's own, counts and sums of seconds: our metric, the server's.
+pub const VLLM_TOTALS: [(&str, &str); 12] = [
+    ("gen_ai_vllm_request_queue_time_seconds", "vllm:request_queue_time_seconds_sum"),
+    ("gen_ai_vllm_request_prefill_time_seconds", "vllm:request_prefill_time_seconds_sum"),
+    ("gen_ai_vllm_request_decode_time_seconds", "vllm:request_decode_time_seconds_sum"),
+    ("gen_ai_vllm_request_inference_time_seconds", "vllm:request_inference_time_seconds_sum"),
+    ("gen_ai_vllm_prompt_tokens", "vllm:prompt_tokens_total"),
+    ("gen_ai_vllm_generation_tokens", "vllm:generation_tokens_total"),
+    ("gen_ai_vllm_num_preemptions", "vllm:num_preemptions_total"),
+    ("gen_ai_vllm_prefix_cache_queries", "vllm:prefix_cache_queries_total"),
+    ("gen_ai_vllm_prefix_cache_hits", "vllm:prefix_cache_hits_total"),
+    ("gen_ai_vllm_request_success", "vllm:request_success_total"),
+    ("gen_ai_vllm_request_params_n", "vllm:request_params_n_sum"),
+    ("gen_ai_vllm_request_params_max_tokens", "vllm:request_params_max_tokens_sum"),
+];
+
 /// Samples of a `/metrics` page, and, where only a difference is wanted, those of a page before.
 #[derive(Clone, Debug)]
 pub struct Metrics(String, String);

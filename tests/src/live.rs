@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use enginetap::probe::{Options, Probe};
-use enginetap_core::capture::record::{Body, Data, Record};
+use enginetap_core::capture::record::{Body, Data, Mark, Record};
 use enginetap_core::ids::{ConnId, Direction, Fd, Pid};
 
 /// A Python process that waits where its script says `ready()` until told to go on.
@@ -195,6 +195,15 @@ impl Live {
             }
         }
         streams
+    }
+
+    /// The marks that were told, with their times, in nanoseconds.
+    #[must_use]
+    pub fn marks(&self) -> Vec<(u64, Mark)> {
+        let mark = |record: Record<'_>| {
+            if let Body::Mark(mark) = record.body { Some((record.time.0, mark)) } else { None }
+        };
+        self.parsed().filter_map(mark).collect()
     }
 
     /// The connection of an accepted (or else an opened) socket, in the order they came.

@@ -11,7 +11,7 @@ use enginetap_core::model::metric::Point;
 use enginetap_core::model::registry::attr;
 use enginetap_core::model::span::{Event, Span, Status, Trace, Value};
 use enginetap_core::settings::{Settings, VllmLevel};
-use enginetap_tests::captures::{Capture, Input, Metrics};
+use enginetap_tests::captures::{Capture, Input, Metrics, VLLM_TOTALS};
 use enginetap_tests::replayed::{Replayed, int};
 use serde_json::Value as Json;
 
@@ -22,22 +22,6 @@ struct Behaviour {
     client: Vec<Json>,
     server: Metrics,
 }
-
-/// Counts and sums of seconds: ours, the server's.
-const EQUAL: &[(&str, &str)] = &[
-    ("gen_ai_vllm_prompt_tokens", "vllm:prompt_tokens_total"),
-    ("gen_ai_vllm_generation_tokens", "vllm:generation_tokens_total"),
-    ("gen_ai_vllm_num_preemptions", "vllm:num_preemptions_total"),
-    ("gen_ai_vllm_prefix_cache_queries", "vllm:prefix_cache_queries_total"),
-    ("gen_ai_vllm_prefix_cache_hits", "vllm:prefix_cache_hits_total"),
-    ("gen_ai_vllm_request_success", "vllm:request_success_total"),
-    ("gen_ai_vllm_request_params_n", "vllm:request_params_n_sum"),
-    ("gen_ai_vllm_request_params_max_tokens", "vllm:request_params_max_tokens_sum"),
-    ("gen_ai_vllm_request_queue_time_seconds", "vllm:request_queue_time_seconds_sum"),
-    ("gen_ai_vllm_request_prefill_time_seconds", "vllm:request_prefill_time_seconds_sum"),
-    ("gen_ai_vllm_request_decode_time_seconds", "vllm:request_decode_time_seconds_sum"),
-    ("gen_ai_vllm_request_inference_time_seconds", "vllm:request_inference_time_seconds_sum"),
-];
 
 impl Behaviour {
     fn of(name: &'static str) -> Self {
@@ -118,7 +102,7 @@ impl Behaviour {
     /// The totals equal the server's own counters.
     fn check_metrics(&self) {
         let mut wrong = Vec::new();
-        for (name, theirs) in EQUAL {
+        for (name, theirs) in VLLM_TOTALS {
             let (ours, theirs) = (self.replayed.metric(name), self.server.sum(theirs).unwrap_or(0.0));
             // The server's growth is a difference of two sums: not to the last bit.
             if (ours - theirs).abs() > 1e-9 * theirs.abs().max(1.0) {
@@ -407,7 +391,7 @@ fn two_engines_and_two_frontends_are_one_server_whose_engines_are_told_apart() {
     };
     for index in ["0", "1"] {
         let label = format!("engine=\"{index}\"");
-        for (ours, theirs) in EQUAL {
+        for (ours, theirs) in VLLM_TOTALS {
             let theirs = parallel.server.sum_of(theirs, &label).unwrap();
             assert!((counted(ours, index) - theirs).abs() < 1e-9, "{ours} of engine {index}, not {theirs}");
         }

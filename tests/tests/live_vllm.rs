@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::Result;
-use enginetap_tests::captures::Metrics;
+use enginetap_tests::captures::{Metrics, VLLM_TOTALS};
 use enginetap_tests::collector::Collector;
 use enginetap_tests::engine::{Agent, Seen, Server, int, text};
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
@@ -95,28 +95,12 @@ fn see(scheme: Scheme) -> Result<Run> {
     Ok(Run { client, server: counted, own, whole, middle })
 }
 
-/// Sums of seconds and counts: ours, the server's.
-const EQUAL: &[(&str, &str)] = &[
-    ("gen_ai_vllm_request_queue_time_seconds", "vllm:request_queue_time_seconds_sum"),
-    ("gen_ai_vllm_request_prefill_time_seconds", "vllm:request_prefill_time_seconds_sum"),
-    ("gen_ai_vllm_request_decode_time_seconds", "vllm:request_decode_time_seconds_sum"),
-    ("gen_ai_vllm_request_inference_time_seconds", "vllm:request_inference_time_seconds_sum"),
-    ("gen_ai_vllm_prompt_tokens", "vllm:prompt_tokens_total"),
-    ("gen_ai_vllm_generation_tokens", "vllm:generation_tokens_total"),
-    ("gen_ai_vllm_num_preemptions", "vllm:num_preemptions_total"),
-    ("gen_ai_vllm_prefix_cache_queries", "vllm:prefix_cache_queries_total"),
-    ("gen_ai_vllm_prefix_cache_hits", "vllm:prefix_cache_hits_total"),
-    ("gen_ai_vllm_request_success", "vllm:request_success_total"),
-    ("gen_ai_vllm_request_params_n", "vllm:request_params_n_sum"),
-    ("gen_ai_vllm_request_params_max_tokens", "vllm:request_params_max_tokens_sum"),
-];
-
 #[test]
 fn the_metrics_equal_the_servers_own() {
     for Run { server, whole, .. } in runs() {
         let mut wrong = Vec::new();
-        for (name, theirs) in EQUAL {
-            let (ours, theirs) = (whole.metrics.get(*name).copied(), server.sum(theirs));
+        for (name, theirs) in VLLM_TOTALS {
+            let (ours, theirs) = (whole.metrics.get(name).copied(), server.sum(theirs));
             let near = ours.zip(theirs).is_some_and(|(a, b)| (a - b).abs() <= 1e-9 * b.abs().max(1.0));
             println!(
                 "{name}: {ours:?} {theirs:?}{}",

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use enginetap_tests::captures::Metrics;
+use enginetap_tests::captures::{Metrics, VLLM_TOTALS};
 use enginetap_tests::engine::{Agent, Seen, Server, attribute, int, text};
 use serde_json::{Value as Json, json};
 
@@ -54,23 +54,11 @@ fn see() -> Result<Run> {
     Ok(Run { client, servers, seen, orphan: agent.stop()? })
 }
 
-/// Counts and sums of seconds: ours of both servers, theirs.
-const EQUAL: [(&str, &str); 8] = [
-    ("gen_ai_vllm_request_queue_time_seconds", "vllm:request_queue_time_seconds_sum"),
-    ("gen_ai_vllm_request_prefill_time_seconds", "vllm:request_prefill_time_seconds_sum"),
-    ("gen_ai_vllm_request_decode_time_seconds", "vllm:request_decode_time_seconds_sum"),
-    ("gen_ai_vllm_request_inference_time_seconds", "vllm:request_inference_time_seconds_sum"),
-    ("gen_ai_vllm_prompt_tokens", "vllm:prompt_tokens_total"),
-    ("gen_ai_vllm_generation_tokens", "vllm:generation_tokens_total"),
-    ("gen_ai_vllm_prefix_cache_hits", "vllm:prefix_cache_hits_total"),
-    ("gen_ai_vllm_request_success", "vllm:request_success_total"),
-];
-
 #[test]
 fn the_metrics_of_both_equal_the_servers_own() {
     let Run { servers: [prefill, decode], seen, .. } = run();
     let mut wrong = Vec::new();
-    for (ours, theirs) in EQUAL {
+    for (ours, theirs) in VLLM_TOTALS {
         let their = prefill.sum(theirs).unwrap() + decode.sum(theirs).unwrap();
         let our = seen.metrics.get(ours).copied();
         println!("{ours}: {our:?} {their}");

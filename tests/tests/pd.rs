@@ -8,21 +8,8 @@ use std::collections::BTreeMap;
 use enginetap_core::model::registry::attr;
 use enginetap_core::model::span::{Span, Status, Trace, Value};
 use enginetap_core::settings::Settings;
-use enginetap_tests::captures::Capture;
+use enginetap_tests::captures::{Capture, VLLM_TOTALS};
 use enginetap_tests::replayed::{Replayed, int};
-
-/// What equals, ours and the server's.
-const EQUAL: [(&str, &str); 9] = [
-    ("gen_ai_vllm_request_queue_time_seconds", "vllm:request_queue_time_seconds_sum"),
-    ("gen_ai_vllm_request_prefill_time_seconds", "vllm:request_prefill_time_seconds_sum"),
-    ("gen_ai_vllm_request_decode_time_seconds", "vllm:request_decode_time_seconds_sum"),
-    ("gen_ai_vllm_request_inference_time_seconds", "vllm:request_inference_time_seconds_sum"),
-    ("gen_ai_vllm_prompt_tokens", "vllm:prompt_tokens_total"),
-    ("gen_ai_vllm_generation_tokens", "vllm:generation_tokens_total"),
-    ("gen_ai_vllm_prefix_cache_queries", "vllm:prefix_cache_queries_total"),
-    ("gen_ai_vllm_prefix_cache_hits", "vllm:prefix_cache_hits_total"),
-    ("gen_ai_vllm_request_success", "vllm:request_success_total"),
-];
 
 /// Whole servers from their start; the others were joined as they ran.
 const WHOLE: [&str; 6] = [
@@ -46,7 +33,7 @@ fn the_sums_of_both_nodes_equal_the_servers_own() {
         let capture = Capture::read(name).unwrap();
         let counted = if name.contains('/') { capture.counted() } else { capture.metrics() };
         let (ours, counted) = (replay(name), counted.unwrap());
-        for (our, their) in EQUAL {
+        for (our, their) in VLLM_TOTALS {
             let (a, b) = (ours.metric(our), counted.sum(their).unwrap());
             // The difference of two pages has lost the last bits.
             if a != b && (WHOLE.contains(&name) || (a - b).abs() > 1e-9 * b.abs().max(1.0)) {
@@ -185,7 +172,7 @@ fn a_pull_whose_other_end_was_killed_is_a_failed_one() {
     // vLLM itself takes such a request's missing moments for zeros: its sums of times are off by the machine's uptime.
     let counted = Capture::read("pd/prefill-killed").unwrap().counted().unwrap();
     assert!(counted.sum("vllm:request_queue_time_seconds_sum").unwrap() < -1_000.0);
-    for (our, their) in EQUAL.iter().filter(|(our, _)| !our.ends_with("seconds")) {
+    for (our, their) in VLLM_TOTALS.iter().filter(|(our, _)| !our.ends_with("seconds")) {
         assert_eq!(Some(replayed.metric(our)), counted.sum(their), "{our}");
     }
     // What the frontend hands over to have the other node's memory let go is no request.

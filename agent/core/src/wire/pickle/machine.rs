@@ -47,7 +47,17 @@ impl<'r> Machine<'r> {
     fn step(&mut self) -> Result<(), End> {
         let begin = self.at;
         let [code] = self.fixed()?;
-        match code {
+        let done = self.plain(code).or_else(|| self.collected(code)).or_else(|| self.called(code));
+        done.unwrap_or_else(|| self.other(code, begin)).inspect_err(|end| {
+            if *end == End::Cut || *end == End::Limit {
+                self.at = begin;
+            }
+        })
+    }
+
+    /// The opcodes of values that hold no others, and of the memo; `None`: another kind of opcode.
+    fn plain(&mut self, code: u8) -> Option<Result<(), End>> {
+        Some(match code {
             SHORT_BINUNICODE => self.counted::<1>(Value::Text),
             MEMOIZE => self.memoize(self.remembered),
             BININT1 => self.number(u8::from_le_bytes),
@@ -58,6 +68,25 @@ impl<'r> Machine<'r> {
             NEWFALSE => self.push(Value::Bool(false)),
             BINGET => self.recall::<1>(),
             LONG_BINGET => self.recall::<4>(),
+            BINFLOAT => self.float(),
+            BINUNICODE | BINSTRING => self.counted::<4>(Value::Text),
+            SHORT_BINSTRING => self.counted::<1>(Value::Text),
+            BINUNICODE8 => self.counted::<8>(Value::Text),
+            SHORT_BINBYTES => self.counted::<1>(Value::Bytes),
+            BINBYTES => self.counted::<4>(Value::Bytes),
+            BINBYTES8 => self.counted::<8>(Value::Bytes),
+            BYTEARRAY8 => self.counted::<8>(Value::ByteArray),
+            LONG1 => self.long::<1>(),
+            LONG4 => self.long::<4>(),
+            BINPUT => self.put::<1>(),
+            LONG_BINPUT => self.put::<4>(),
+            _ => return None,
+        })
+    }
+
+    /// The opcodes of values that hold others.
+    fn collected(&mut self, code: u8) -> Option<Result<(), End>> {
+        Some(match code {
             MARK => self.mark(),
             EMPTY_LIST => self.container(Value::List),
             EMPTY_DICT => self.container(Value::Dict),
@@ -77,21 +106,13 @@ impl<'r> Machine<'r> {
             DICT => self.marked(|store, items| {
                 (items.len() % 2 == 0).then(|| filled(store, items, Value::Dict)).flatten()
             }),
-            BINFLOAT => {
-                let number = f64::from_be_bytes(self.fixed()?);
-                self.push(Value::Float(number))
-            }
-            BINUNICODE | BINSTRING => self.counted::<4>(Value::Text),
-            SHORT_BINSTRING => self.counted::<1>(Value::Text),
-            BINUNICODE8 => self.counted::<8>(Value::Text),
-            SHORT_BINBYTES => self.counted::<1>(Value::Bytes),
-            BINBYTES => self.counted::<4>(Value::Bytes),
-            BINBYTES8 => self.counted::<8>(Value::Bytes),
-            BYTEARRAY8 => self.counted::<8>(Value::ByteArray),
-            LONG1 => self.long::<1>(),
-            LONG4 => self.long::<4>(),
-            BINPUT => self.put::<1>(),
-            LONG_BINPUT => self.put::<4>(),
+            _ => return None,
+        })
+    }
+
+    /// The opcodes of classes and calls, which are written down.
+    fn called(&mut self, code: u8) -> Option<Result<(), End>> {
+        Some(match code {
             STACK_GLOBAL => self.stack_global(),
             NEWOBJ => self.make(2, |items| Some(Parts::new(Made::New, *items.first()?, *items.get(1)?))),
             NEWOBJ_EX => self.make(3, |items| {
@@ -111,6 +132,13 @@ impl<'r> Machine<'r> {
             EXT1 => self.extension::<1>(),
             EXT2 => self.extension::<2>(),
             EXT4 => self.extension::<4>(),
+            _ => return None,
+        })
+    }
+
+    /// The opcodes of the stack, of the frame and of buffers, those of protocol 0, and what is none. `begin`: where it is.
+    fn other(&mut self, code: u8, begin: usize) -> Result<(), End> {
+        match code {
             NEXT_BUFFER => {
                 let number = self.store.buffers;
                 self.store.buffers = number.saturating_add(1);
@@ -133,11 +161,11 @@ impl<'r> Machine<'r> {
             FLOAT | INT | LONG | STRING | UNICODE | PERSID | GLOBAL | INST | GET | PUT => self.line_of(code),
             _ => Err(End::Invalid(begin)),
         }
-        .inspect_err(|end| {
-            if *end == End::Cut || *end == End::Limit {
-                self.at = begin;
-            }
-        })
+    }
+
+    fn float(&mut self) -> Result<(), End> {
+        let number = f64::from_be_bytes(self.fixed()?);
+        self.push(Value::Float(number))
     }
 
     /// The opcodes of protocol 0 whose argument is a line.

@@ -11,7 +11,7 @@ use enginetap_core::model::registry::attr;
 use enginetap_core::model::span::{Span, Trace, Value};
 use enginetap_core::settings::{Settings, VllmLevel};
 use enginetap_core::time::{EngineTime, MonoTime};
-use enginetap_tests::captures::{Capture, Input, Metrics};
+use enginetap_tests::captures::{Capture, Input, Metrics, VLLM_TOTALS};
 use enginetap_tests::replayed::{Replayed, int};
 use serde_json::Value as Json;
 
@@ -27,26 +27,6 @@ const VERSIONS: &[&str] = &[
     "0.22.1",
     "0.28.0",
     "0.32.0",
-];
-
-/// Sums of seconds: ours, the server's.
-const SECONDS: &[(&str, &str)] = &[
-    ("gen_ai_vllm_request_queue_time_seconds", "vllm:request_queue_time_seconds_sum"),
-    ("gen_ai_vllm_request_prefill_time_seconds", "vllm:request_prefill_time_seconds_sum"),
-    ("gen_ai_vllm_request_decode_time_seconds", "vllm:request_decode_time_seconds_sum"),
-    ("gen_ai_vllm_request_inference_time_seconds", "vllm:request_inference_time_seconds_sum"),
-];
-
-/// Counts: ours, the server's.
-const COUNTS: &[(&str, &str)] = &[
-    ("gen_ai_vllm_prompt_tokens", "vllm:prompt_tokens_total"),
-    ("gen_ai_vllm_generation_tokens", "vllm:generation_tokens_total"),
-    ("gen_ai_vllm_num_preemptions", "vllm:num_preemptions_total"),
-    ("gen_ai_vllm_prefix_cache_queries", "vllm:prefix_cache_queries_total"),
-    ("gen_ai_vllm_prefix_cache_hits", "vllm:prefix_cache_hits_total"),
-    ("gen_ai_vllm_request_success", "vllm:request_success_total"),
-    ("gen_ai_vllm_request_params_n", "vllm:request_params_n_sum"),
-    ("gen_ai_vllm_request_params_max_tokens", "vllm:request_params_max_tokens_sum"),
 ];
 
 fn capture(version: &str) -> Capture {
@@ -69,7 +49,7 @@ fn the_sums_equal_what_the_server_counted() {
     for version in VERSIONS {
         let ours = replay(version, VllmLevel::Stages);
         let theirs = capture(version).metrics().unwrap();
-        for (name, their) in COUNTS.iter().chain(SECONDS) {
+        for (name, their) in VLLM_TOTALS {
             let (our, their) = (ours.metric(name), told(&theirs, their));
             if our != their {
                 wrong.push(format!("{version}: {name} is {our:?}, the server says {their:?}"));

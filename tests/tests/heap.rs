@@ -19,8 +19,8 @@ fn every_recorded_object_is_what_its_python_said() -> Result<()> {
         versions.push(layout.version.minor);
         let mut heap = recording.heap(layout);
         heap.check().with_context(|| recording.version.clone())?;
-        let differ = compare(&mut heap, &recording.truth).with_context(|| recording.version.clone())?;
-        ensure!(differ.is_empty(), "{}: {differ:#?}", recording.version);
+        let differences = compare(&mut heap, &recording.truth).with_context(|| recording.version.clone())?;
+        ensure!(differences.none(), "{}: {differences:#?}", recording.version);
         ensure!(recording.truth.len() > 60);
     }
     versions.sort_unstable();
@@ -59,7 +59,7 @@ fn a_layout_with_any_one_offset_spoiled_is_noticed() -> Result<()> {
             );
             let mut heap = recording.heap(spoiled);
             let noticed = heap.check().is_err()
-                || compare(&mut heap, &recording.truth).map_or(true, |differ| !differ.is_empty());
+                || compare(&mut heap, &recording.truth).map_or(true, |differences| !differences.none());
             let unused = |(unused, minors): &(Field, &[u8])| {
                 *unused == field && minors.contains(&layout.version.minor)
             };

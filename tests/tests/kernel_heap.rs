@@ -18,6 +18,10 @@ use serde_json::{Map, Value};
 const PLACES: [&str; 2] = ["/usr/bin", "/usr/local/bin"];
 const MINORS: std::ops::RangeInclusive<u8> = 9..=14;
 
+/// Readings of one Python at rest that may be refused: on one machine one was, and it is not known why. Whoever reads
+/// reads again what is refused. A wrong value is no such thing: it fails at once.
+const MOST_REFUSED: usize = 3;
+
 /// A Python that holds the objects, ended when it is dropped.
 struct Holder {
     child: Child,
@@ -57,15 +61,27 @@ impl Holder {
         Ok(Self { child, version, objects })
     }
 
-    /// Waits until it waits for its input: having said what it holds, it still runs on to there.
+    /// Waits until both of its threads wait: having said what it holds, the first still runs on to the reading of its
+    /// input, and only then has the second the interpreter's lock to run on to its sleep.
     fn at_rest(&self) -> Result<()> {
-        let waits_in = format!("/proc/{}/wchan", self.child.id());
         let begun = Instant::now();
-        while !std::fs::read_to_string(&waits_in)?.contains("pipe_read") {
+        while !self.waits()? {
             ensure!(begun.elapsed() < Duration::from_secs(10), "it does not come to rest");
             std::thread::sleep(Duration::from_millis(1));
         }
         Ok(())
+    }
+
+    /// Whether its first thread reads, and the other sleeps.
+    fn waits(&self) -> Result<bool> {
+        let mut places = Vec::new();
+        for thread in std::fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
+            places.push(std::fs::read_to_string(thread?.path().join("wchan"))?);
+        }
+        let in_call = |name| places.iter().filter(|place| place.contains(name)).count();
+        Ok(places.len() == 2
+            && in_call("pipe_read") == 1
+            && in_call("nanosleep") + in_call("select") + in_call("poll") == 1)
     }
 
     fn pid(&self) -> Pid {
@@ -109,11 +125,26 @@ fn objects_read_from_outside_are_what_their_own_python_says_of_them() -> Result<
             found.differed
         );
         let mut heap = found.open()?;
-        let differ = compare(&mut heap, &holder.objects).with_context(|| found.to_string())?;
-        ensure!(differ.is_empty(), "{found}: {differ:#?}");
-        println!("{found} ({}): {} objects by {:?}", holder.version, holder.objects.len(), found.how);
+        let refused = all_as_said(&mut heap, &holder.objects).with_context(|| found.to_string())?;
+        let (version, objects, how) = (&holder.version, holder.objects.len(), found.how);
+        println!("{found} ({version}): {objects} objects by {how:?}, {refused} readings refused before");
     }
     Ok(())
+}
+
+/// Reads objects until a reading is not refused, and whether each is what its Python says; how many were refused.
+fn all_as_said(heap: &mut Heap<ProcessMemory>, objects: &Map<String, Value>) -> Result<usize> {
+    let mut refused = Vec::new();
+    while refused.len() < MOST_REFUSED {
+        let differences = compare(heap, objects)?;
+        ensure!(differences.wrong.is_empty(), "{differences:#?}");
+        if differences.none() {
+            return Ok(refused.len());
+        }
+        println!("refused: {differences:?}");
+        refused.push(differences);
+    }
+    anyhow::bail!("of a Python at rest no reading is accepted: {refused:#?}")
 }
 
 #[test]
@@ -244,8 +275,8 @@ fn record() -> Result<()> {
         let mut recorder = Recorder::new(ProcessMemory::new(holder.pid()));
         let mut heap = Heap::new(&mut recorder, found.layout.clone(), found.runtime);
         heap.check()?;
-        let differ = compare(&mut heap, &holder.objects)?;
-        ensure!(differ.is_empty(), "{found}: {differ:#?}");
+        let differences = compare(&mut heap, &holder.objects)?;
+        ensure!(differences.none(), "{found}: {differences:#?}");
         drop(heap);
         if found.layout.version.minor >= 13 {
             let head = enginetap_core::heap::Piece {

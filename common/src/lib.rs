@@ -7,4 +7,5 @@
 pub mod config;
 pub mod loss;
 pub mod record;
+pub mod sample;
 pub mod watch;

@@ -7,6 +7,7 @@
 //! forward: a function of a watched process
 //! an interpreter's collector ── gc_entered: moment kept ── gc_returned: how long it took
 //! SSL_{read,write}{,_ex} ── entered: arguments kept ── returned: plain text; SSL_free ── freed
+//! a tick of a CPU's clock ── sampled: the Python frames of the thread that runs
 //! control: the agent's own commands, run by BPF_PROG_TEST_RUN
 //! ```
 //!
@@ -30,6 +31,7 @@ mod maps;
 mod marks;
 mod opened;
 mod regs;
+mod sample;
 mod sched;
 mod stream;
 mod tls;

@@ -10,6 +10,7 @@ use enginetap_common::config::{
 };
 use enginetap_common::loss::Loss;
 use enginetap_common::record::PIECE_LEN;
+use enginetap_common::sample::{Sample, Walk};
 use enginetap_common::watch::{Conn, FdKey, Owed, Slot, TlsKey};
 
 use crate::emit::Head;
@@ -74,6 +75,18 @@ pub static TLS_CALLS: LruHashMap<Frame, Pending, { MAX_TLS_CALLS as usize }> = L
 /// Garbage collections that have begun, by where their thread's stack was.
 #[btf_map]
 pub static GC_CALLS: LruHashMap<Frame, Collection, { MAX_GC_CALLS as usize }> = LruHashMap::new();
+
+/// Processes whose Python is sampled. As the two below: of one entry, or page, until there is profiling.
+#[btf_map]
+pub static SAMPLED: HashMap<u32, u32, 1> = HashMap::new();
+
+/// How the frames of their threads are walked.
+#[btf_map]
+pub static THREADS: HashMap<u32, Walk, 1> = HashMap::new();
+
+/// The samples.
+#[btf_map]
+pub static SAMPLES: RingBuf<Sample, 4096> = RingBuf::new();
 
 /// What a CPU's programs on TLS libraries work on. Unlike those behind `sys_exit` they may be interrupted by each
 /// other where the kernel is preemptible: so there are several, and each is taken before it is used.

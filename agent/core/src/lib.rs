@@ -18,6 +18,7 @@ pub mod lifecycle;
 pub mod loss;
 pub mod model;
 pub mod pipeline;
+pub mod profile;
 pub mod sampling;
 pub mod settings;
 pub mod stream;

@@ -31,6 +31,7 @@ mod scan;
 pub mod seen;
 pub mod sglang;
 mod sites;
+pub mod stacks;
 mod stores;
 mod tables;
 mod tensor;

@@ -81,6 +81,10 @@ table! {
     ThreadInterp:         [16   16   16   16   16   16] "thread_state.interp";
     /// `PyThreadState.frame`, `.cframe`, `.current_frame`
     ThreadFrame:          [24   24   56   56   72   72] "thread_state.current_frame";
+    /// `PyThreadState.thread_id`: the `pthread_t`
+    ThreadPthread:        [176  176  -    -    -    -];
+    /// `PyThreadState.native_thread_id`: the thread's number in its own PID namespace
+    ThreadNative:         [-    -    160  144  160  160] "thread_state.native_thread_id";
     /// `_PyCFrame.current_frame`
     CframeCurrent:        [-    -    8    0    -    -];
     /// `PyFrameObject.f_back`, `_PyInterpreterFrame.previous`
@@ -93,6 +97,10 @@ table! {
     CodeFile:             [104  104  112  112  112  112] "code_object.filename";
     /// `PyCodeObject.co_name`
     CodeName:             [112  112  120  120  120  120] "code_object.name";
+    /// `PyCodeObject.co_qualname`
+    CodeQualname:         [-    -    128  128  128  128] "code_object.qualname";
+    /// `PyCodeObject.co_firstlineno`: 32 bits
+    CodeFirstLine:        [40   40   72   68   68   68] "code_object.firstlineno";
     /// `PyCodeObject.co_varnames`; `.co_localsplusnames`
     CodeLocals:           [72   72   96   96   96   96] "code_object.localsplusnames";
     /// `PyCodeObject.co_cellvars`

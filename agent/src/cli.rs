@@ -1,6 +1,7 @@
 //! The command line.
 
 pub mod daemon;
+pub mod profile;
 pub mod why;
 
 use std::net::SocketAddr;
@@ -60,6 +61,9 @@ pub enum Command {
     /// Say why a request was slow: where its time went, who held it up, and what to do about it.
     #[command(after_help = why::HELP)]
     Why(why::Why),
+    /// Where a server spends its CPU time: its Python stacks, sampled for a while.
+    #[command(after_help = profile::HELP)]
+    Profile(profile::Profile),
 }
 
 /// Arguments of `attach`.
@@ -310,7 +314,8 @@ Start here:
   enginetap check --pid PID     can it be attached to, and what will be seen
   enginetap attach              attach to all of them; Ctrl-C detaches
   enginetap why --for 30s       why the slowest requests of half a minute were slow
-  enginetap run                 the same as a service
+  enginetap profile             where the servers' CPU time goes, in their Python code
+  enginetap run                 traces and metrics as a service
 
 Needs Linux 5.15 or later and root (or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE). The engine needs no
 flag, no change and no restart.

@@ -10,6 +10,7 @@ pub mod export;
 pub mod gpu;
 pub mod heap;
 pub mod probe;
+pub mod profile;
 pub mod session;
 pub mod settings;
 pub mod waits;

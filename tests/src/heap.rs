@@ -12,6 +12,11 @@ use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use serde_json::{Map, json};
 
+/// Folders with a Python that are looked through; `ENGINETAP_PYTHONS` names more programs, separated by colons. One that
+/// begins with a folder and `!` is run in that folder as its root.
+const PLACES: [&str; 2] = ["/usr/bin", "/usr/local/bin"];
+const MINORS: std::ops::RangeInclusive<u8> = 9..=14;
+
 /// The frame whose `self` holds the objects.
 pub const LOOP: Wanted<'static> = Wanted { functions: &["event_loop"], file: "<string>", local: "self" };
 /// Pieces one reading of all objects may take.
@@ -384,4 +389,25 @@ fn hex(bytes: &[u8]) -> String {
 fn unhex(text: &str) -> Result<Vec<u8>> {
     let pair = |at: usize| text.get(at..at + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok());
     (0..text.len()).step_by(2).map(|at| pair(at).context("a block is written in hex")).collect()
+}
+
+/// Every Python there is to test with, one a version. None is an error: a test of nothing would pass.
+///
+/// # Errors
+/// When there is none.
+pub fn pythons() -> Result<Vec<String>> {
+    let mut found: Vec<String> = std::env::var("ENGINETAP_PYTHONS")
+        .map(|list| list.split(':').filter(|name| !name.is_empty()).map(str::to_owned).collect())
+        .unwrap_or_default();
+    let pyenv =
+        std::env::var("HOME").map(|home| Path::new(&home).join(".pyenv/versions")).unwrap_or_default();
+    let versions =
+        std::fs::read_dir(pyenv).into_iter().flatten().flatten().map(|entry| entry.path().join("bin"));
+    let folders: Vec<PathBuf> = PLACES.iter().map(PathBuf::from).chain(versions).collect();
+    for folder in folders {
+        let programs = MINORS.map(|minor| folder.join(format!("python3.{minor}")));
+        found.extend(programs.filter(|path| path.is_file()).map(|path| path.display().to_string()));
+    }
+    ensure!(!found.is_empty(), "there is no Python on this machine");
+    Ok(found)
 }

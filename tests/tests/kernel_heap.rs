@@ -1,7 +1,6 @@
 //! Objects of real Pythons, read from outside while they run. As root.
 
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -10,13 +9,8 @@ use enginetap::discover::proc::Proc;
 use enginetap::heap::{How, Interpreter, ProcessMemory};
 use enginetap_core::heap::{Heap, Ref, Value as Read};
 use enginetap_core::ids::Pid;
-use enginetap_tests::heap::{LOOP, PIECES, Recorder, Recording, compare, script};
+use enginetap_tests::heap::{LOOP, PIECES, Recorder, Recording, compare, pythons, script};
 use serde_json::{Map, Value};
-
-/// Folders with a Python that are looked through; `ENGINETAP_PYTHONS` names more programs, separated by colons. One that
-/// begins with a folder and `!` is run in that folder as its root.
-const PLACES: [&str; 2] = ["/usr/bin", "/usr/local/bin"];
-const MINORS: std::ops::RangeInclusive<u8> = 9..=14;
 
 /// Readings of one Python at rest that may be refused: on one machine one was, and it is not known why. Whoever reads
 /// reads again what is refused. A wrong value is no such thing: it fails at once.
@@ -94,24 +88,6 @@ impl Drop for Holder {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// Every Python there is to test with, one a version. None is an error: a test of nothing would pass.
-fn pythons() -> Result<Vec<String>> {
-    let mut found: Vec<String> = std::env::var("ENGINETAP_PYTHONS")
-        .map(|list| list.split(':').filter(|name| !name.is_empty()).map(str::to_owned).collect())
-        .unwrap_or_default();
-    let pyenv =
-        std::env::var("HOME").map(|home| Path::new(&home).join(".pyenv/versions")).unwrap_or_default();
-    let versions =
-        std::fs::read_dir(pyenv).into_iter().flatten().flatten().map(|entry| entry.path().join("bin"));
-    let folders: Vec<PathBuf> = PLACES.iter().map(PathBuf::from).chain(versions).collect();
-    for folder in folders {
-        let programs = MINORS.map(|minor| folder.join(format!("python3.{minor}")));
-        found.extend(programs.filter(|path| path.is_file()).map(|path| path.display().to_string()));
-    }
-    ensure!(!found.is_empty(), "there is no Python on this machine");
-    Ok(found)
 }
 
 #[test]

@@ -3,6 +3,7 @@
 pub mod attach;
 pub mod check;
 pub mod config;
+pub mod profile;
 pub mod ps;
 pub mod record;
 pub mod replay;
@@ -29,5 +30,6 @@ pub fn run(command: Command) -> Result<Exit> {
         Command::Record(args) => record::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Why(args) => why::run(&args),
+        Command::Profile(args) => profile::run(&args),
     }
 }

@@ -28,6 +28,8 @@ pub enum CostClass {
     PerTlsConnection,
     /// A breakpoint at the start and the end of each garbage collection; nothing where it is not asked for.
     PerCollection,
+    /// A microsecond or two at each tick of a CPU's clock while there is profiling; nothing otherwise.
+    PerSample,
     /// Only when a process starts, changes its program or ends.
     Rare,
 }
@@ -45,6 +47,7 @@ impl CostClass {
             Self::PerCollection => {
                 "1 to 10 us at the start and the end of each garbage collection; with --gc only"
             }
+            Self::PerSample => "1 to 2 us a sample; with `enginetap profile` only",
             Self::Rare => "only when a process starts, changes its program or ends",
         }
     }
@@ -71,7 +74,7 @@ const fn program(name: &'static str, hook: &'static str, purpose: &'static str, 
 }
 
 /// Every kernel program.
-pub const PROGRAMS: [Program; 20] = [
+pub const PROGRAMS: [Program; 21] = [
     program("sys_exit", "sys_exit", "finds the calls of watched processes", CostClass::EverySyscall),
     program("bytes", "behind sys_exit", "read, write, recvfrom, sendto", CostClass::PerCall),
     program("vector", "behind sys_exit", "readv, writev, recvmsg, sendmsg", CostClass::PerCall),
@@ -87,6 +90,7 @@ pub const PROGRAMS: [Program; 20] = [
     program("tls_freed", "SSL_free", "ends of TLS connections", CostClass::PerTlsConnection),
     program("gc_entered", "the interpreter's collector", "times collections", CostClass::PerCollection),
     program("gc_returned", "its ret instructions", "times collections", CostClass::PerCollection),
+    program("sampled", "each CPU's clock", "samples Python stacks", CostClass::PerSample),
     program("forked", "sched_process_fork", "follows new processes", CostClass::Rare),
     program("executed", "sched_process_exec", "follows restarts", CostClass::Rare),
     program("exited", "sched_process_exit", "sees processes end", CostClass::Rare),

@@ -79,7 +79,7 @@ impl Probe {
 /// aya-log's number for debug messages; 0 is none.
 const DEBUG_LEVEL: u8 = aya_log::Level::Debug as u8;
 
-fn refuse_where_hopeless() -> Result<()> {
+pub(super) fn refuse_where_hopeless() -> Result<()> {
     let obstacles = Support::probe().obstacles();
     if obstacles.is_empty() {
         return Ok(());

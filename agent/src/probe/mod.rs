@@ -19,6 +19,7 @@ mod marks;
 mod object;
 mod plain;
 mod rings;
+mod sampler;
 mod syscalls;
 mod tls;
 mod watch;
@@ -40,6 +41,7 @@ use tokio::time::Instant;
 pub use self::capability::{CostClass, OLDEST, OLDEST_ARM, Obstacle, PROGRAMS, Program, Support, oldest};
 pub use self::cost::{RunTime, programs_loaded};
 use self::rings::Rings;
+pub use self::sampler::Sampler;
 
 /// What the probe may be told.
 #[derive(Clone, Copy, Debug)]

@@ -14,6 +14,9 @@ use super::seen::word;
 /// Bytes of a C library's thread in which its number is looked for: glibc has it at 720 on x86-64, at 208 on arm64.
 const PTHREAD_BYTES: usize = 1024;
 
+/// The file of the code that stands for a call from C in 3.12 (`Python/specialize.c`, `_Py_MakeShimCode`).
+const SHIM: &str = "<shim>";
+
 /// A function of Python.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Function {
@@ -75,6 +78,9 @@ impl<M: Memory> Heap<M> {
         let named = if self.layout.has(Field::CodeQualname) { Field::CodeQualname } else { Field::CodeName };
         let (name, file) = (self.field(code, named)?, self.field(code, Field::CodeFile)?);
         let (name, file) = (self.peek_name(name)?, self.peek_name(file)?);
+        if &*file == SHIM {
+            return Ok(None);
+        }
         let line = word(&self.peek(code.plus(self.layout.at(Field::CodeFirstLine)), 8)?, 0);
         // The lower half of the word: little-endian, 32 bits.
         let line = u32::try_from(line & u64::from(u32::MAX)).unwrap_or(0);

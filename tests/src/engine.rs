@@ -161,6 +161,18 @@ impl Server {
         Ok((status, serde_json::from_str(body)?))
     }
 
+    /// A profile of its processes over so long, as `enginetap profile --json` prints it.
+    ///
+    /// # Errors
+    /// When the agent does not end in order.
+    pub fn profile(&self, length: &str) -> Result<Json> {
+        let mut command = Command::new(program("ENGINETAP_BIN")?);
+        command.args(["profile", "--json", "--for", length, "--pid", &self.pid.to_string()]);
+        let output = command.stderr(Stdio::inherit()).output()?;
+        ensure!(output.status.success(), "the agent ended with {}", output.status);
+        Ok(serde_json::from_slice(&output.stdout)?)
+    }
+
     /// What the server says of itself now.
     ///
     /// # Errors

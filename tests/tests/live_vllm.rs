@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::Result;
 use enginetap_tests::captures::{Metrics, VLLM_TOTALS};
 use enginetap_tests::collector::Collector;
-use enginetap_tests::engine::{Agent, Seen, Server, int, text};
+use enginetap_tests::engine::{Agent, Seen, Server, int, items, text};
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span as OwnSpan;
 use serde_json::Value as Json;
@@ -27,6 +27,8 @@ struct Run {
     whole: Seen,
     /// What a second agent saw that came and went in the middle of a load.
     middle: Seen,
+    /// A profile of the same load.
+    profile: Json,
 }
 
 /// Little KV cache, so that requests are preempted; the server's own tracing on, to compare with.
@@ -90,9 +92,10 @@ fn see(scheme: Scheme) -> Result<Run> {
     std::thread::sleep(Duration::from_secs(3));
     server.until_running(3.0)?;
     let middle = agent.stop()?;
+    let profile = server.profile("3s")?;
     drop(load);
     println!("the agent's own figures: {}", whole.figures);
-    Ok(Run { client, server: counted, own, whole, middle })
+    Ok(Run { client, server: counted, own, whole, middle, profile })
 }
 
 #[test]
@@ -265,7 +268,7 @@ fn iterations_carry_tokens_and_logprobs() {
     for Run { whole, .. } in runs() {
         let engine = whole.spans.iter().filter(|span| span["name"] == "llm_request");
         let events: Vec<&Json> =
-            engine.flat_map(|span| enginetap_tests::engine::items(&span["events"])).collect();
+            engine.flat_map(|span| items(&span["events"])).collect();
         let count = |name: &str| events.iter().filter(|event| event["name"] == name).count();
         assert!(
             count("WAIT") > 50 && count("PREFILL") > 50 && count("DECODE") > 500 && count("PREEMPTED") > 0
@@ -289,6 +292,26 @@ fn an_agent_that_comes_and_goes_in_the_middle_sees_whole_and_partial_requests() 
         assert!(partial > 0 && partial < engine.len(), "{partial} of {} are partial", engine.len());
         for entry in entries(middle) {
             assert!(children(middle, entry).count() <= 1, "{entry}");
+        }
+    }
+}
+
+/// Functions of vLLM 0.32.0 under which each process does its work, whatever that is.
+const WORK: [(&str, &str); 2] = [("engine_core", "run_busy_loop"), ("api_server", "main (vllm/entrypoints/cli/main.py")];
+
+#[test]
+fn a_profile_names_the_functions_in_which_the_processes_work() {
+    for Run { profile, .. } in runs() {
+        assert_eq!(profile["lost"], 0);
+        for (title, function) in WORK {
+            let process = items(&profile["processes"]).find(|it| it["process"]["title"] == title).unwrap();
+            let samples = process["samples"].as_u64().unwrap();
+            let all = items(&process["rows"]).map(|row| row["own"].as_u64().unwrap()).sum::<u64>();
+            let row = items(&process["rows"]).find(|row| row["place"].as_str().unwrap().contains(function));
+            let row = row.unwrap_or_else(|| panic!("no {function} in {process:#}"));
+            println!("{title}: {samples} samples, {} below {}", row["total"], row["place"]);
+            assert_eq!(all, samples, "each sample has one innermost place: {process:#}");
+            assert!(row["total"].as_u64().unwrap() * 2 > samples, "{process:#}");
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::exit::Exit;
 use crate::heap::Interpreter;
 use crate::profile::Profiler;
 use crate::profile::files::Output;
+use crate::session::haste::Haste;
 
 /// Runs `enginetap profile` to its end.
 ///
@@ -31,7 +32,9 @@ pub fn run(args: &Args) -> Result<Exit> {
     let runtime = runtime()?;
     let _entered = runtime.enter();
     let count = processes.len();
+    let haste = Haste::begin();
     let profiler = Profiler::start(&proc, processes, *hertz)?;
+    drop(haste);
     let length = humantime::format_duration(*duration);
     eprintln!("enginetap: sampling {count} processes for {length}; Ctrl-C ends it sooner");
     let profile = runtime.block_on(profiler.run(*duration))?;

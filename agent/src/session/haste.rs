@@ -9,7 +9,7 @@ use libc::{SCHED_OTHER, SCHED_RESET_ON_FORK, SCHED_RR, sched_param};
 
 /// While it lives, this thread goes before all ordinary ones.
 #[derive(Debug)]
-pub(super) struct Haste(());
+pub(crate) struct Haste(());
 
 impl Haste {
     /// Begins. `None` where the kernel does not allow it (no `CAP_SYS_NICE`, a unit with `RestrictRealtime`), or where

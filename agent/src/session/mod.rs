@@ -4,7 +4,7 @@ mod capture;
 mod feed;
 mod follow;
 mod gc;
-mod haste;
+pub(crate) mod haste;
 mod live;
 mod marks;
 mod objects;

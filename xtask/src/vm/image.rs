@@ -30,11 +30,27 @@ const NOT_NEEDED: [&str; 9] = [
     "turtledemo",
 ];
 
-/// Programs that tests run besides.
-const TOOLS: [&str; 1] = ["setpriv"];
+/// Programs that tests run besides; busybox's own of these names know less.
+const TOOLS: [&str; 2] = ["setpriv", "unshare"];
 
-/// What `gcc` runs to make a library that needs no other.
+/// What `gcc` runs to make a library.
 const COMPILER: [&str; 4] = ["cc1", "collect2", "as", "ld"];
+
+/// What it links into one.
+const LINKED: [&str; 9] = [
+    "crti.o",
+    "crtbeginS.o",
+    "crtendS.o",
+    "crtn.o",
+    "libc.so",
+    "libc_nonshared.a",
+    "libgcc.a",
+    "libgcc_s.so",
+    "libgcc_s.so.1",
+];
+
+/// The stand-in that a test builds there; its headers go with the compiler.
+const STAND_IN: &str = "tests/stand_ins/nvml.c";
 
 /// Folders of the repository of which a test reads a file where it stands.
 const READ: [&str; 2] = ["deploy/systemd", "tests/heap"];
@@ -146,7 +162,29 @@ fn add_tools(archive: &mut Archive<Out>) -> Result<Vec<PathBuf>> {
         archive.copy(&path, &path.to_string_lossy())?;
         loaded.push(path);
     }
+    add_to_link(archive)?;
     Ok(loaded)
+}
+
+/// Adds what the compiler reads to make the stand-in, and what it links into it.
+fn add_to_link(archive: &mut Archive<Out>) -> Result<()> {
+    let source = repo::root().join(STAND_IN);
+    let rule = shell::capture(Command::new("gcc").args(["-M", "-O2", "-DSCRIPT=\"\""]).arg(&source))?;
+    let mut files: BTreeSet<PathBuf> = headers(&rule);
+    files.remove(&source);
+    for name in LINKED {
+        let said = shell::capture(Command::new("gcc").arg(format!("-print-file-name={name}")))?;
+        files.insert(PathBuf::from(said.trim()));
+    }
+    for file in files.iter().filter(|file| file.is_absolute()) {
+        archive.copy(file, &file.to_string_lossy())?;
+    }
+    Ok(())
+}
+
+/// The files in a rule that a compiler writes for `make`.
+fn headers(rule: &str) -> BTreeSet<PathBuf> {
+    rule.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from).collect()
 }
 
 /// Adds an interpreter where it stands on this machine, with a link on the machine's PATH.
@@ -207,6 +245,13 @@ mod tests {
         );
         assert_eq!(path("\tlinux-vdso.so.1 (0x1)"), None);
         assert_eq!(path("\tstatically linked"), None);
+    }
+
+    #[test]
+    fn headers_are_read_from_a_rule() {
+        let rule = "nvml.o: /r/nvml.c /usr/include/stdio.h \\\n /usr/include/string.h\n";
+        let expected = ["/r/nvml.c", "/usr/include/stdio.h", "/usr/include/string.h"].map(PathBuf::from);
+        assert!(headers(rule).into_iter().eq(expected));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 #!/bin/busybox sh
 # The first process of the test machine: brings up what the tests need, runs them, and turns the machine off.
 /bin/busybox --install -s /bin
-export PATH=/bin:/usr/bin HOME=/tmp PYTHONDONTWRITEBYTECODE=1
+export PATH=/usr/bin:/bin HOME=/tmp PYTHONDONTWRITEBYTECODE=1
 export ENGINETAP_BIN=/bin/enginetap ENGINETAP_PYTHONS="$(readlink -f /bin/python3)"
 mount -t proc proc /proc
 mount -t sysfs sys /sys

@@ -267,8 +267,7 @@ fn own_seconds(span: &OwnSpan, key: &str) -> f64 {
 fn iterations_carry_tokens_and_logprobs() {
     for Run { whole, .. } in runs() {
         let engine = whole.spans.iter().filter(|span| span["name"] == "llm_request");
-        let events: Vec<&Json> =
-            engine.flat_map(|span| items(&span["events"])).collect();
+        let events: Vec<&Json> = engine.flat_map(|span| items(&span["events"])).collect();
         let count = |name: &str| events.iter().filter(|event| event["name"] == name).count();
         assert!(
             count("WAIT") > 50 && count("PREFILL") > 50 && count("DECODE") > 500 && count("PREEMPTED") > 0
@@ -297,7 +296,8 @@ fn an_agent_that_comes_and_goes_in_the_middle_sees_whole_and_partial_requests() 
 }
 
 /// Functions of vLLM 0.32.0 under which each process does its work, whatever that is.
-const WORK: [(&str, &str); 2] = [("engine_core", "run_busy_loop"), ("api_server", "main (vllm/entrypoints/cli/main.py")];
+const WORK: [(&str, &str); 2] =
+    [("engine_core", "run_busy_loop"), ("api_server", "main (vllm/entrypoints/cli/main.py")];
 
 #[test]
 fn a_profile_names_the_functions_in_which_the_processes_work() {

@@ -173,6 +173,11 @@ pub struct Request {
     pub detokenize: Option<Nanos>,
     /// Arrival of the oldest output not yet written to the client.
     pub unwritten: Option<MonoTime>,
+    /// How many outputs have come since the client was last sent something, and how many had at that moment. Of several the
+    /// last may have come while an earlier one was being written.
+    pub outputs_unwritten: u32,
+    /// See `outputs_unwritten`.
+    pub outputs_at_write: u32,
     /// Whether the engine sends no events (`--disable-log-stats`).
     pub no_events: bool,
     /// The engine's step before the one that gave the first output, where there are no events.
@@ -239,6 +244,8 @@ impl Request {
             dropped_iterations: 0,
             detokenize: None,
             unwritten: None,
+            outputs_unwritten: 0,
+            outputs_at_write: 0,
             no_events: false,
             step_before_first: None,
             estimated: false,
@@ -287,6 +294,7 @@ impl Request {
         }
         self.touched = at;
         self.unwritten.get_or_insert(at);
+        self.outputs_unwritten = self.outputs_unwritten.saturating_add(1);
         let next = Held { output, timestamp, at };
         if !self.has_stop() {
             return self.apply(next, around);
@@ -457,15 +465,19 @@ impl Request {
     }
 
     /// Whether its tokens may be more than the frontend counts: it was taken back with outputs that had come and of which
-    /// the client was sent nothing yet. `AsyncLLM.abort` forgets a request before it tells the engine, and what the event
+    /// the client was sent nothing yet, or sent something once for several. `AsyncLLM.abort` forgets a request before it tells the engine, and what the event
     /// loop has not got to by then is dropped (`OutputProcessor.process_outputs`, 0.32.0).
     #[must_use]
     pub fn overrun(&self) -> bool {
-        self.abort_at.is_some() && self.unwritten.is_some() && self.output_tokens > 0
+        let behind = self.unwritten.is_some() || self.outputs_at_write > 1;
+        self.abort_at.is_some() && behind && self.output_tokens > 0
     }
 
     /// The client was sent something: whatever waited to be written has been.
     pub fn written(&mut self, at: MonoTime) {
+        if self.outputs_unwritten > 0 {
+            self.outputs_at_write = std::mem::take(&mut self.outputs_unwritten);
+        }
         if let Some(since) = self.unwritten.take() {
             let sum = self.detokenize.unwrap_or_default();
             self.detokenize = Some(Nanos(sum.0.saturating_add(at.since(since).0)));

@@ -37,3 +37,17 @@ fn tokens_that_the_client_of_an_aborted_request_was_not_sent_may_not_have_been_c
     assert_eq!((tokens(&unsent), is_estimate(&unsent)), (2, true));
     assert_eq!((tokens(&sent), is_estimate(&sent)), (2, false));
 }
+
+/// As above, but what it is sent at last answers two outputs, of which the second may have come meanwhile.
+#[test]
+fn of_several_outputs_that_one_write_answered_the_last_may_not_have_been_counted() {
+    let mut lifecycle = lifecycle(Settings::default());
+    request(&mut lifecycle, 0, ask(true));
+    add(&mut lifecycle, "chatcmpl-x-0a0a0a0a", "chatcmpl-x", sampling(true));
+    step(&mut lifecycle, 120, vec![first_output("chatcmpl-x-0a0a0a0a", 1)]);
+    step(&mut lifecycle, 130, vec![output("chatcmpl-x-0a0a0a0a", &[2])]);
+    delta(&mut lifecycle, 0, 131, streamed());
+    lifecycle.engine(PID, EngineSignal::Aborted { at: ms(133), ids: vec!["chatcmpl-x-0a0a0a0a".into()] });
+    end(&mut lifecycle, 0, 134, false);
+    assert!(is_estimate(&one(&mut lifecycle)));
+}

@@ -70,8 +70,8 @@ Examples:
   enginetap why --capture slow.cap.gz --json | jq '.requests[].causes[].cause'
 
 Each answer is a sum of where the time went, the causes (how sure each is, who it was), and what an operator would do.
-A request that nothing held up is said to be so. What nothing explains is said to be unexplained. Garbage collection,
-the run queue, CUDA and the GPU are not looked at yet.
+A request that nothing held up is said to be so. What nothing explains is said to be unexplained. Garbage
+collections are timed with --gc only; CUDA and the interpreter's lock are not looked at yet.
 
 A capture needs no root; running servers need what `attach` needs.
 Exit codes: 0 answered (also when no request was as slow as asked), 1 failed, 2 usage, 3 missing capability, kernel

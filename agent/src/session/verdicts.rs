@@ -100,37 +100,37 @@ impl Verdicts {
 
     fn keep(&mut self, verdict: Verdict) {
         self.kept.push(verdict);
-        let (limit, counted) = match self.pick {
-            Pick::Slowest(count, _) => (count.min(MAX_KEPT), false),
-            Pick::Called(_) | Pick::Over { .. } => (MAX_KEPT, true),
-        };
         // Sorting only now and then makes it cheap.
-        if self.kept.len() >= limit.saturating_mul(2).max(64) {
-            let before = self.kept.len();
-            self.cut(limit);
-            if counted {
-                self.forgotten += u64::try_from(before - self.kept.len()).unwrap_or(0);
-            }
+        if self.kept.len() >= self.limit().saturating_mul(2).max(64) {
+            self.cut();
         }
     }
 
-    fn cut(&mut self, limit: usize) {
-        let by = match self.pick {
-            Pick::Slowest(_, by) => by,
-            Pick::Called(_) | Pick::Over { ttft: None, .. } => By::E2e,
-            Pick::Over { ttft: Some(_), .. } => By::Ttft,
-        };
-        self.kept.sort_by_key(|verdict| Reverse(length(verdict, by)));
-        self.kept.truncate(limit);
+    fn limit(&self) -> usize {
+        match self.pick {
+            Pick::Slowest(count, _) => count.min(MAX_KEPT),
+            Pick::Called(_) | Pick::Over { .. } => MAX_KEPT,
+        }
     }
 
-    /// Those that were asked for, the slowest first.
-    pub fn kept(&mut self) -> &[Verdict] {
-        let limit = match self.pick {
-            Pick::Slowest(count, _) => count,
-            Pick::Called(_) | Pick::Over { .. } => MAX_KEPT,
+    /// Leaves the slowest. Others that were asked for are counted: of the slowest so many, nobody asked for more.
+    fn cut(&mut self) {
+        let (by, counted) = match self.pick {
+            Pick::Slowest(_, by) => (by, false),
+            Pick::Called(_) | Pick::Over { ttft: None, .. } => (By::E2e, true),
+            Pick::Over { ttft: Some(_), .. } => (By::Ttft, true),
         };
-        self.cut(limit);
+        self.kept.sort_by_key(|verdict| Reverse(length(verdict, by)));
+        let beyond = self.kept.len().saturating_sub(self.limit());
+        self.kept.truncate(self.limit());
+        if counted {
+            self.forgotten += u64::try_from(beyond).unwrap_or(0);
+        }
+    }
+
+    /// Those that were asked for, the slowest first. What is beyond the limit is counted as forgotten.
+    pub fn kept(&mut self) -> &[Verdict] {
+        self.cut();
         &self.kept
     }
 
@@ -192,6 +192,16 @@ mod tests {
         let mut verdicts = Verdicts::new(pick);
         requests.into_iter().for_each(|(id, millis)| verdicts.take(verdict(&id, millis)));
         verdicts.kept().iter().map(|verdict| verdict.id().to_owned()).collect()
+    }
+
+    #[test]
+    fn of_more_than_are_kept_the_others_are_counted_whatever_their_number() {
+        for beyond in [0, 1, MAX_KEPT, MAX_KEPT + 1] {
+            let mut verdicts = Verdicts::new(Pick::Over { ttft: None, e2e: Some(Duration::from_millis(1)) });
+            (0..MAX_KEPT + beyond).for_each(|n| verdicts.take(verdict(&format!("cmpl-{n}"), 9)));
+            let kept = verdicts.kept().len();
+            assert_eq!((kept, verdicts.forgotten), (MAX_KEPT, u64::try_from(beyond).unwrap()));
+        }
     }
 
     #[test]
